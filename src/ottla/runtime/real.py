@@ -1,0 +1,98 @@
+"""The outside world of a real machine: uvloop, sockets, files, threads.
+
+uvloop where it can be had (four times asyncio's rate), else asyncio's own loop; nothing
+above this room can tell which one runs.
+"""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ottla.runtime.interfaces import Runtime
+from ottla.runtime.kafka_uuid import is_usable_uuid
+from ottla.runtime.real_disk import RealDisk
+from ottla.runtime.real_network import RealNetwork
+
+T = TypeVar("T")
+
+
+class RealClock:
+    __slots__ = ()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class RealRandom:
+    __slots__ = ("_generator",)
+
+    def __init__(self) -> None:
+        self._generator = random.Random()
+
+    def random(self) -> float:
+        return self._generator.random()
+
+    def randint(self, low: int, high: int) -> int:
+        return self._generator.randint(low, high)
+
+    def uuid4(self) -> UUID:
+        while not is_usable_uuid(drawn := uuid.uuid4()):
+            pass
+        return drawn
+
+
+class RealOffload:
+    """Threads, started when the first function is handed in: most brokers in tests need none."""
+
+    __slots__ = ("_executor", "_is_closed", "_threads_max")
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_closed = False
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        if self._is_closed:
+            raise RuntimeError("the offload is closed")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads_max, thread_name_prefix="offload")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+
+
+def real_runtime(*, offload_threads: int = 4) -> Runtime:
+    return Runtime(
+        clock=RealClock(),
+        random=RealRandom(),
+        disk=RealDisk(),
+        network=RealNetwork(),
+        offload=RealOffload(offload_threads),
+    )
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end on a fresh loop, the fastest there is on this machine."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,261 @@
+"""TCP on the running loop, and files sent without passing through Python.
+
+`send_file` is the hot path of a fetch. uvloop has no `loop.sendfile`, and asyncio's takes the
+transport away from its protocol for the time; so bytes go straight from file to socket with
+sendfile(2), beside the transport, on a duplicate of its descriptor. The order of bytes stays
+exact because of three rules:
+
+- nothing goes around the transport while the transport holds bytes of its own;
+- small files go through the transport: a copy costs less than two more system calls, and
+  answers written in one turn of the loop leave in one packet;
+- nobody writes to the transport until the future is done (the caller's duty).
+
+The wait for room in the socket needs no hook into the transport's buffer. The duplicate is
+watched for writability: as long as the transport has bytes left, the kernel wakes both, the
+transport takes the room, and we look again. Each wake-up follows room that the peer made, so
+nothing spins.
+
+The duplicate keeps the connection open in the kernel, so it has to die with the transport:
+every protocol is handed to the loop inside a `_Watch`, which hears of `connection_lost`.
+Reads bypass it: its get_buffer and buffer_updated are the protocol's own bound methods.
+
+Owned by the task of the running loop; nothing here is shared between threads.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from ottla.runtime.interfaces import File
+
+# Below this a copy through the transport is cheaper than sendfile's page by page splicing.
+COPY_BYTES_MAX = 16 * 1024
+# How much one connection may send before others get their turn of the loop.
+SEND_BYTES_PER_TURN_MAX = 2 * 1024 * 1024
+
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+_FORWARDED = ("get_buffer", "buffer_updated", "eof_received", "pause_writing", "resume_writing")
+
+ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
+
+
+class _Sender:
+    """One `send_file` that did not fit into the socket at once."""
+
+    __slots__ = (
+        "_connection",
+        "_count",
+        "_file",
+        "_head",
+        "_is_watching",
+        "_loop",
+        "_offset",
+        "future",
+    )
+
+    def __init__(
+        self, connection: "_Connection", head: memoryview, file: File, offset: int, count: int
+    ) -> None:
+        self._connection = connection
+        self._head = head
+        self._file = file
+        self._offset = offset
+        self._count = count
+        self._is_watching = False
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def start(self) -> None:
+        self.future.add_done_callback(self._on_done)
+        # Bytes that uvloop holds back for the end of this turn are gone in the next one.
+        self._loop.call_soon(self._on_room)
+
+    def finish(self, error: BaseException | None) -> None:
+        """Stop watching before anybody learns of the end: the descriptor may close at once."""
+        if self._is_watching:
+            self._is_watching = False
+            self._loop.remove_writer(self._connection.duplicate.fileno())
+        self._connection.sender = None
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
+
+    def _on_room(self) -> None:
+        connection = self._connection
+        transport = connection.transport
+        if self.future.done():
+            return
+        if transport.is_closing():
+            self.finish(ConnectionAbortedError("the connection closed during a file transfer"))
+            return
+        if transport.get_write_buffer_size() == 0:
+            try:
+                self._head, self._offset, self._count = connection.send_now(
+                    self._head, self._file, self._offset, self._count
+                )
+            except OSError as error:
+                transport.abort()
+                self.finish(error)
+                return
+            if not self._count:
+                self.finish(None)
+                return
+        if not self._is_watching:
+            self._is_watching = True
+            self._loop.add_writer(connection.duplicate.fileno(), self._on_room)
+
+    def _on_done(self, future: asyncio.Future[None]) -> None:
+        if future.cancelled() and self._connection.sender is self:
+            self.finish(None)
+            # Half an answer is out: nothing that follows could be understood.
+            self._connection.transport.abort()
+
+
+class _Connection:
+    __slots__ = ("_duplicate", "sender", "transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.sender: _Sender | None = None
+        self._duplicate: socket.socket | None = None
+
+    @property
+    def duplicate(self) -> socket.socket:
+        if self._duplicate is None:
+            descriptor = os.dup(self.transport.get_extra_info("socket").fileno())
+            self._duplicate = socket.socket(fileno=descriptor)
+            self._duplicate.setblocking(False)
+        return self._duplicate
+
+    def close(self, error: Exception | None) -> None:
+        if self.sender is not None:
+            gone = ConnectionResetError("the connection was lost during a file transfer")
+            gone.__cause__ = error
+            self.sender.finish(gone)
+        if self._duplicate is not None:
+            self._duplicate.close()
+            self._duplicate = None
+
+    def send_now(
+        self, head: memoryview, file: File, offset: int, count: int
+    ) -> tuple[memoryview, int, int]:
+        """Send what the socket takes; return the head, offset and count that are left."""
+        out = self.duplicate
+        try:
+            while head:
+                head = head[out.send(head, _MSG_MORE if count else 0) :]
+            out_descriptor, in_descriptor = out.fileno(), file.fileno()
+            allowance = SEND_BYTES_PER_TURN_MAX
+            while count and allowance > 0:
+                sent = os.sendfile(out_descriptor, in_descriptor, offset, min(count, allowance))
+                if sent == 0:
+                    raise ConnectionAbortedError(f"{file.path} ended {count} bytes too early")
+                offset += sent
+                count -= sent
+                allowance -= sent
+        except BlockingIOError:
+            pass
+        return head, offset, count
+
+
+class _Watch(asyncio.BufferedProtocol):
+    """A protocol as the loop sees it: the caller's own, with open and close overheard."""
+
+    def __init__(
+        self,
+        protocol: asyncio.BufferedProtocol,
+        connections: dict[asyncio.BaseTransport, _Connection],
+    ) -> None:
+        self._protocol = protocol
+        self._connections = connections
+        self._transport: asyncio.BaseTransport | None = None
+        for name in _FORWARDED:
+            setattr(self, name, getattr(protocol, name))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        own_socket = transport.get_extra_info("socket")
+        own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections[transport] = _Connection(cast(asyncio.Transport, transport))
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            connection = self._connections.pop(self._transport, None)
+            if connection is not None:
+                connection.close(error)
+        self._protocol.connection_lost(error)
+
+
+class RealListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        name = server.sockets[0].getsockname()
+        self.host: str = name[0]
+        self.port: int = name[1]
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class RealNetwork:
+    def __init__(self) -> None:
+        self._connections: dict[asyncio.BaseTransport, _Connection] = {}
+
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, *, backlog: int = 1024
+    ) -> RealListener:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Watch(factory(), self._connections),
+            host or "0.0.0.0",  # an empty host would give every address family a port of its own
+            port,
+            backlog=backlog,
+            reuse_address=True,
+        )
+        return RealListener(server)
+
+    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.Transport:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: _Watch(factory(), self._connections), host, port
+        )
+        return transport
+
+    def send_file(
+        self, transport: asyncio.Transport, head: bytes, file: File, offset: int, count: int
+    ) -> asyncio.Future[None] | None:
+        if transport.is_closing():
+            return _failed(ConnectionAbortedError("the connection is closed"))
+        connection = self._connections.get(transport)
+        if connection is not None and connection.sender is not None:
+            raise RuntimeError("the previous file transfer on this connection is not done")
+        if count <= COPY_BYTES_MAX or connection is None:  # unknown to us: it encrypts
+            data = file.pread(count, offset)
+            if len(data) != count:
+                transport.abort()
+                return _failed(ConnectionAbortedError(f"{file.path} ended too early"))
+            transport.write(head + data)
+            return None
+        remaining = memoryview(head)
+        if transport.get_write_buffer_size() == 0:
+            try:
+                remaining, offset, count = connection.send_now(remaining, file, offset, count)
+            except OSError as error:
+                transport.abort()
+                return _failed(error)
+            if not count:
+                return None
+        connection.sender = _Sender(connection, remaining, file, offset, count)
+        connection.sender.start()
+        return connection.sender.future
+
+
+def _failed(error: Exception) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
