@@ -1,0 +1,1 @@
+"""Measurements of Ottla beside Apache Kafka on one machine, in one run, under one load."""

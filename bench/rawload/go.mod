@@ -1,0 +1,3 @@
+module ottla/bench/rawload
+
+go 1.22
