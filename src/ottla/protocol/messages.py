@@ -1,0 +1,132 @@
+"""Every message of the protocol but Produce and Fetch, with kio behind one door. Pure.
+
+kio has one class for each version of each message. Requests are decoded by its native decoder
+into these classes; a field that an older version lacks is read with `given`. Responses are
+encoded from plain dicts by functions compiled from the same classes (compiler.py), so that a
+handler fills in what the newest version has, once.
+
+Schema modules are imported when their version is first spoken, not before: all of them would
+take seconds and more memory than the rest of the broker.
+
+Bodies come from strangers. kio's decoder reads element by element and stops where the bytes do,
+so a claimed length costs nothing; whatever it raises becomes KafkaError(INVALID_REQUEST). Bytes
+after a message are ignored, as Apache Kafka does.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ottla.protocol.api import has_flexible_response_header
+from ottla.protocol.compiler import Encoder, duration_ms, encoder_of, timestamp_ms
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.frames import request_header, response_header, skip_response_header
+
+__all__ = [
+    "decode_request",
+    "decode_response",
+    "duration_ms",
+    "encode_request",
+    "encode_response",
+    "encode_response_body",
+    "given",
+    "timestamp_ms",
+]
+
+T = TypeVar("T")
+
+_request_readers: dict[tuple[int, int], Any] = {}
+_response_readers: dict[tuple[int, int], Any] = {}
+_request_encoders: dict[tuple[int, int], Encoder] = {}
+_response_encoders: dict[tuple[int, int], Encoder] = {}
+
+
+def decode_request(api_key: int, version: int, body: memoryview) -> Any:
+    """The kio entity of a request's body; KafkaError(INVALID_REQUEST) if it is not one."""
+    reader = _request_readers.get((api_key, version))
+    if reader is None:
+        reader = _request_readers[api_key, version] = _reader(_schema(api_key, version, "request"))
+    return _decode(reader, body, 0)
+
+
+def encode_response(
+    api_key: int, version: int, correlation_id: int, fields: Mapping[str, Any]
+) -> bytes:
+    """The response from its correlation id on; `fields` as compiler.py takes them."""
+    encoder = _response_encoders.get((api_key, version))
+    if encoder is None:
+        encoder = _response_encoders[api_key, version] = encoder_of(
+            _schema(api_key, version, "response")
+        )
+    parts = [response_header(api_key, version, correlation_id)]
+    encoder(fields, parts.append)
+    return b"".join(parts)
+
+
+def encode_response_body(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    """The response without its header, for those who keep it and answer many requests with it."""
+    header_bytes = 5 if has_flexible_response_header(api_key, version) else 4
+    return encode_response(api_key, version, 0, fields)[header_bytes:]
+
+
+def encode_request(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    fields: Mapping[str, Any],
+) -> bytes:
+    """A request from its header on, as a client sends it after the frame length."""
+    encoder = _request_encoders.get((api_key, version))
+    if encoder is None:
+        encoder = _request_encoders[api_key, version] = encoder_of(
+            _schema(api_key, version, "request")
+        )
+    parts = [request_header(api_key, version, correlation_id, client_id)]
+    encoder(fields, parts.append)
+    return b"".join(parts)
+
+
+def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
+    """The correlation id and the kio entity of a response frame."""
+    reader = _response_readers.get((api_key, version))
+    if reader is None:
+        reader = _response_readers[api_key, version] = _reader(
+            _schema(api_key, version, "response")
+        )
+    correlation_id, body_start = skip_response_header(api_key, version, frame)
+    return correlation_id, _decode(reader, frame, body_start)
+
+
+def given(entity: Any, name: str, default: T) -> T:
+    """The field `name` of a decoded message, or `default` if its version has no such field."""
+    value: T = getattr(entity, name, default)
+    return value
+
+
+def _schema(api_key: int, version: int, entity_type: str) -> type:
+    from kio.index import KioIndexError, load_request_schema, load_response_schema
+
+    load = load_request_schema if entity_type == "request" else load_response_schema
+    try:
+        return load(api_key, version)
+    except KioIndexError:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} has no version {version}"
+        ) from None
+
+
+def _reader(schema: type) -> Any:
+    from kio.serial import entity_reader
+
+    return entity_reader(schema)  # type: ignore[type-var]  # every schema is an Entity
+
+
+def _decode(reader: Any, data: memoryview, start: int) -> Any:
+    from kio.serial.errors import SerialError
+
+    try:
+        return reader(data.toreadonly(), start)[0]
+    except (SerialError, ValueError, OverflowError) as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The message is malformed: {type(error).__name__}"
+        ) from error
