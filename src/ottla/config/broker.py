@@ -1,0 +1,386 @@
+"""What one node was told by its server.properties and by later changes of broker configs. Pure.
+
+A mapping of texts is checked once, at the start, and from then on read as typed attributes:
+`config.log_segment_bytes` cannot be misspelt past mypy, and no request parses text. Apache
+Kafka ignores keys that it does not know, so a misspelt one silently leaves its default in
+force; here it is refused with the name that was probably meant.
+
+An attribute is what the node shall do, where several keys decide together: `log_retention_ms`
+has looked at minutes and hours too, `log_dirs` at log.dir, `advertised_listeners` at
+`listeners`. `get(name)` is the plain value of one key.
+
+Invariant: a BrokerConfig never changes; `with_dynamic` returns another one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Final
+
+from ottla.config.broker_checks import check_listener_names, check_quorum, check_values
+from ottla.config.broker_table import BROKER_TABLE
+from ottla.config.definitions import (
+    REQUIRED,
+    SHOWN_CHARACTERS_MAX,
+    ConfigError,
+    ConfigSource,
+    ConfigValue,
+    UpdateMode,
+    nearest_name,
+)
+from ottla.config.listeners import (
+    Endpoint,
+    Listener,
+    Voter,
+    parse_endpoint,
+    parse_listeners,
+    parse_pairs,
+    parse_voter,
+    security_protocols,
+)
+
+MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
+
+# Keys that Kafka hands to plugins, or that repeat another key for one listener.
+_PASSED_THROUGH: Final = re.compile(
+    r"listener\.name\.[^.]+\..+|config\.providers\..+|rsm\.config\..+|rlmm\.config\..+"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    advertised_listeners: tuple[Listener, ...]
+    auto_create_topics_enable: bool
+    background_threads: int
+    broker_heartbeat_interval_ms: int
+    broker_rack: str | None
+    broker_session_timeout_ms: int
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    connections_max_idle_ms: int
+    controller_listener_names: tuple[str, ...]
+    controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_max_bytes: int
+    controller_quorum_fetch_snapshot_max_bytes: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
+    controller_quorum_voters: tuple[Voter, ...]
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    inter_broker_listener_name: str
+    listener_security_protocol_map: Mapping[str, str]
+    listeners: tuple[Listener, ...]
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleanup_policy: frozenset[str]
+    log_dirs: tuple[str, ...]
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_index_interval_bytes: int
+    log_index_size_max_bytes: int
+    log_initial_task_delay_ms: int
+    log_message_timestamp_after_max_ms: int
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_type: str
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_retention_ms: int
+    log_roll_jitter_ms: int
+    log_roll_ms: int
+    log_segment_bytes: int
+    log_segment_delete_delay_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    message_max_bytes: int
+    metadata_log_dir: str
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_idle_interval_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+    min_insync_replicas: int
+    node_id: int
+    num_partitions: int
+    num_replica_fetchers: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    process_roles: frozenset[str]
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    queued_max_requests: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
+    request_timeout_ms: int
+    socket_listen_backlog_size: int
+    socket_request_max_bytes: int
+    unclean_leader_election_enable: bool
+    unstable_api_versions_enable: bool
+    unstable_feature_versions_enable: bool
+
+    advertised_controller_listeners: tuple[Listener, ...]
+    values: Mapping[str, ConfigValue]  # of every key, after dynamic changes
+    static: Mapping[str, str]  # as given in server.properties
+    dynamic_default: Mapping[str, str]  # as altered for all brokers
+    dynamic: Mapping[str, str]  # as altered for this broker
+
+    @classmethod
+    def from_properties(cls, mapping: Mapping[str, str]) -> "BrokerConfig":
+        """The config of a node that starts with these texts, or ConfigError."""
+        for name in mapping:
+            _check_known(name)
+        return _build(dict(mapping), {}, {})
+
+    def with_dynamic(
+        self, *, default: Mapping[str, str], broker: Mapping[str, str]
+    ) -> "BrokerConfig":
+        """The same node after these changes of the broker default and of this broker.
+
+        Both come from the metadata log. What is not dynamic there, or not valid, is left
+        out instead of stopping the node: validation belongs before the record was written.
+        """
+        return _build(
+            dict(self.static), _usable(default, per_broker=False), _usable(broker, per_broker=True)
+        )
+
+    def get(self, name: str) -> ConfigValue:
+        """The value of one key that Kafka knows; KeyError otherwise."""
+        return self.values[name]
+
+    def source_of(self, name: str) -> ConfigSource:
+        if name in self.dynamic:
+            return ConfigSource.DYNAMIC_BROKER_CONFIG
+        if name in self.dynamic_default:
+            return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        if name in self.static:
+            return ConfigSource.STATIC_BROKER_CONFIG
+        return ConfigSource.DEFAULT_CONFIG
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        return tuple(item for item in self.listeners if item.name in self.controller_listener_names)
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        return tuple(
+            item for item in self.listeners if item.name not in self.controller_listener_names
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should read at the start; nothing if Ottla obeys every given key."""
+        unused = sorted(
+            name
+            for name in self.static
+            if name not in BROKER_TABLE.keys or not BROKER_TABLE.keys[name].used
+        )
+        if not unused:
+            return ()
+        return (f"Ottla knows but does not obey yet: {', '.join(unused)}.",)
+
+
+def _check_known(name: str) -> None:
+    if name in BROKER_TABLE.keys or _PASSED_THROUGH.fullmatch(name):
+        return
+    nearest = nearest_name(name, BROKER_TABLE.keys)
+    hint = f": did you mean '{nearest}'?" if nearest else ""
+    raise ConfigError(f"unknown key '{name[:SHOWN_CHARACTERS_MAX]}' in server.properties{hint}")
+
+
+def _usable(overrides: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    usable: dict[str, str] = {}
+    for name, text in overrides.items():
+        key = BROKER_TABLE.keys.get(name)
+        if key is None or key.update_mode is UpdateMode.READ_ONLY:
+            continue
+        if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
+            continue
+        try:
+            key.parse(text)
+        except ConfigError:
+            continue
+        usable[name] = text
+    return usable
+
+
+def _parse_values(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
+    values: dict[str, ConfigValue] = {}
+    for name, key in BROKER_TABLE.keys.items():
+        if name in texts:
+            values[name] = key.parse(texts[name])
+        elif key.default is REQUIRED:
+            raise ConfigError(f"{name} is missing in server.properties and has no default")
+        else:
+            values[name] = key.default
+    return values
+
+
+def _build(
+    static: dict[str, str], dynamic_default: dict[str, str], dynamic: dict[str, str]
+) -> BrokerConfig:
+    texts = {**static, **dynamic_default, **dynamic}
+    if "node.id" not in texts and "broker.id" in texts:
+        texts["node.id"] = texts["broker.id"]
+    elif "broker.id" not in texts and "node.id" in texts:
+        texts["broker.id"] = texts["node.id"]
+    values = _parse_values(texts)
+    decided: dict[str, Any] = {
+        key.attribute: values[name] for name, key in BROKER_TABLE.keys.items()
+    }
+    decided |= _decide_times(values)
+    decided["log_dirs"] = values["log.dirs"] or values["log.dir"]
+    decided["metadata_log_dir"] = values["metadata.log.dir"] or decided["log_dirs"][0]
+    decided["process_roles"] = frozenset(decided["process_roles"])
+    decided["log_cleanup_policy"] = frozenset(decided["log_cleanup_policy"])
+    decided["max_connections_per_ip_overrides"] = _decide_connection_limits(decided)
+    decided["controller_quorum_voters"] = tuple(
+        map(parse_voter, decided["controller_quorum_voters"])
+    )
+    decided["controller_quorum_bootstrap_servers"] = tuple(
+        parse_endpoint("controller.quorum.bootstrap.servers", text)
+        for text in decided["controller_quorum_bootstrap_servers"]
+    )
+    decided |= _decide_listeners(decided, texts)
+    decided |= {
+        "values": MappingProxyType(values),
+        "static": MappingProxyType(static),
+        "dynamic_default": MappingProxyType(dynamic_default),
+        "dynamic": MappingProxyType(dynamic),
+    }
+    check_values(decided)
+    check_quorum(decided)
+    check_listener_names(decided)
+    return BrokerConfig(**{item.name: decided[item.name] for item in fields(BrokerConfig)})
+
+
+def _decide_times(values: Mapping[str, ConfigValue]) -> dict[str, int]:
+    """Milliseconds go before minutes and those before hours."""
+
+    def first(*candidates: tuple[str, int]) -> int:
+        for name, unit_ms in candidates:
+            value = values[name]
+            if isinstance(value, int):
+                return value * unit_ms
+        raise ConfigError(f"{candidates[-1][0]} must have a value")
+
+    retention_ms = first(
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", MS_PER_MINUTE),
+        ("log.retention.hours", MS_PER_HOUR),
+    )
+    return {
+        "log_retention_ms": retention_ms if retention_ms >= 0 else -1,
+        "log_roll_ms": first(("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)),
+        "log_roll_jitter_ms": first(
+            ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", MS_PER_HOUR)
+        ),
+        "log_flush_interval_ms": first(
+            ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)
+        ),
+    }
+
+
+def _decide_connection_limits(decided: Mapping[str, Any]) -> Mapping[str, int]:
+    key = "max.connections.per.ip.overrides"
+    limits: dict[str, int] = {}
+    for host, text in parse_pairs(key, decided["max_connections_per_ip_overrides"]).items():
+        if not (text.isascii() and text.isdigit()):
+            raise ConfigError(f"{key} must give '{host}' a number of connections, not '{text}'")
+        limits[host] = int(text)
+    return MappingProxyType(limits)
+
+
+def _decide_listeners(decided: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    controller_names: tuple[str, ...] = decided["controller_listener_names"]
+    protocols = security_protocols(
+        decided["listener_security_protocol_map"],
+        is_given="listener.security.protocol.map" in texts,
+        listener_texts=decided["listeners"],
+        controller_listener_names=controller_names,
+    )
+    listeners = parse_listeners("listeners", decided["listeners"], protocols, distinct_ports=True)
+    given = decided["advertised_listeners"]
+    advertised = (
+        listeners
+        if given is None
+        else parse_listeners("advertised.listeners", given, protocols, distinct_ports=False)
+    )
+    # A broker advertises only what it listens on; a controller falls back by name.
+    advertised_by_name = {item.name: item for item in (*listeners, *advertised)}
+    return {
+        "listener_security_protocol_map": MappingProxyType(protocols),
+        "listeners": listeners,
+        "advertised_listeners": tuple(
+            item for item in advertised if item.name not in controller_names
+        ),
+        "advertised_controller_listeners": tuple(
+            advertised_by_name[name] for name in controller_names if name in advertised_by_name
+        ),
+        "inter_broker_listener_name": _decide_inter_broker_name(decided, texts, protocols),
+    }
+
+
+def _decide_inter_broker_name(
+    decided: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]
+) -> str:
+    name: str | None = decided["inter_broker_listener_name"]
+    if name is None:
+        protocol: str = decided["security_inter_broker_protocol"]
+        return protocol
+    if "security.inter.broker.protocol" in texts:
+        raise ConfigError(
+            "only one of inter.broker.listener.name and security.inter.broker.protocol may be given"
+        )
+    if name.upper() not in protocols:
+        raise ConfigError(
+            f"inter.broker.listener.name names {name[:SHOWN_CHARACTERS_MAX]}, which has no "
+            "security protocol in listener.security.protocol.map"
+        )
+    return name.upper()
