@@ -1,0 +1,406 @@
+"""`ottla consume`: records of a topic to standard output.
+
+A look at a topic must leave no trace, so partitions are assigned, never subscribed, and nothing
+is committed: no consumer group comes into being. Aborted transactions are shown unless
+`--isolation read_committed` asks otherwise, as other inspection tools do.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from ottla.cli.client import (
+    Admin,
+    Troubles,
+    client_settings,
+    error_of,
+    kafka_admin,
+    translated_errors,
+)
+from ottla.cli.errors import CliError, ExitCode
+from ottla.cli.lazy import ExampleCommand
+from ottla.cli.output import to_json
+from ottla.cli.params import cluster_options, topic_argument
+from ottla.cli.record_format import (
+    FormatError,
+    TextRecord,
+    parse_format,
+    parse_timestamp_ms,
+    render,
+    timestamp_text,
+    to_json_object,
+)
+from ottla.cli.settings import Connection
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+# How long a Ctrl-C may go unheard, and how many records one call may hand over.
+_POLL_S = 0.2
+_BATCH_RECORDS_MAX = 1000
+
+
+class StartOffset(click.ParamType["Start"]):
+    """`beginning`, `end`, an offset, `-N` for the last N, or `@` with a time."""
+
+    name = "offset"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Start:
+        """Read the place."""
+        if isinstance(value, Start):
+            return value
+        try:
+            return parse_start(str(value))
+        except ValueError:
+            self.fail(
+                f"'{value}' is none of: beginning, end, an offset, -N for the last N, "
+                "@MILLISECONDS, @2026-01-31T12:00:00",
+                param,
+                ctx,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin in each partition; exactly one field says it."""
+
+    edge: str | None = None
+    offset: int | None = None
+    last: int | None = None
+    timestamp_ms: int | None = None
+
+
+def parse_start(text: str) -> Start:
+    """Read `--from`."""
+    if text in ("beginning", "earliest", "start"):
+        return Start(edge="beginning")
+    if text in ("end", "latest"):
+        return Start(edge="end")
+    if text.startswith("@"):
+        return Start(timestamp_ms=parse_timestamp_ms(text[1:]))
+    if re.fullmatch(r"-\d+", text):
+        return Start(last=int(text[1:]))
+    if re.fullmatch(r"\d+", text):
+        return Start(offset=int(text))
+    raise ValueError(text)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "ottla consume orders",
+        "ottla consume orders --from -10 --exit",
+        "ottla consume orders --from @2026-01-31T12:00:00 -n 5",
+        r"ottla consume orders -f '%p:%o %d{iso} %k=%v\n'",
+        "ottla consume orders -e -o jsonl > orders.jsonl",
+    ),
+)
+@topic_argument()
+@click.option(
+    "--from",
+    "start",
+    type=StartOffset(),
+    default="beginning",
+    show_default=True,
+    help="beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS or "
+    "@TIME (ISO 8601, UTC unless it names a zone).",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "only",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this one. Repeatable.",
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Leave after that many records.")
+@click.option("-e", "--exit", "is_exit", is_flag=True, help="Leave at the present end.")
+@click.option(
+    "-f",
+    "--format",
+    "format_text",
+    help=r"How a record is printed: %t topic, %p partition, %o offset, %k key, %v value, "
+    r"%h headers, %d timestamp, %K and %V sizes; %k{hex}, %v{base64}, %d{iso}; \n \t \xHH."
+    r"  [default: %v\n]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "table", "wide", "json", "jsonl", "yaml"]),
+    default="text",
+    show_default=True,
+    help="text follows -f; jsonl can be read by 'produce --input jsonl'.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether records of open and aborted transactions are shown.",
+)
+@cluster_options
+def consume(
+    connection: Connection,
+    *,
+    topic: str,
+    start: Start,
+    only: tuple[int, ...],
+    count: int | None,
+    is_exit: bool,
+    format_text: str | None,
+    output: str,
+    isolation: str,
+) -> None:
+    """Read records of a topic, without a consumer group."""
+    printer = _printer(output, format_text)
+    admin = Admin(connection)
+    partitions = _partitions(admin, topic, only)
+    places = Places.find(
+        admin, topic, partitions, start, is_committed=isolation != "read_uncommitted"
+    )
+    reader = Reader(connection, topic, places, isolation=isolation, is_exit=is_exit)
+    try:
+        printer.begin()
+        for number, record in enumerate(reader.records(), 1):
+            printer.record(record)
+            if number == count:
+                break
+    finally:
+        reader.close()
+        printer.end()
+
+
+def _partitions(admin: Admin, topic: str, only: tuple[int, ...]) -> list[int]:
+    there = admin.partitions_of(topic)
+    missing = sorted(set(only) - set(there))
+    if missing:
+        raise CliError(
+            f"Topic '{topic}' has no partition {missing[0]}; it has 0 to {there[-1]}.",
+            ExitCode.NOT_FOUND,
+        )
+    return sorted(set(only)) or there
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """For each partition, where reading begins and where the log ended when it began."""
+
+    first: dict[int, int]
+    end: dict[int, int]
+
+    @classmethod
+    def find(
+        cls, admin: Admin, topic: str, partitions: list[int], start: Start, *, is_committed: bool
+    ) -> Places:
+        """Ask the leaders for the offsets."""
+        spec = kafka_admin().OffsetSpec
+
+        def ask(what: Any) -> dict[int, int]:
+            wanted = {(topic, partition): what for partition in partitions}
+            found = admin.offsets(wanted, is_committed=is_committed)
+            return {partition: offset for (_, partition), offset in found.items()}
+
+        end = ask(spec.latest())
+        if start.edge == "end":
+            return cls(dict(end), end)
+        log_start = ask(spec.earliest())
+        if start.timestamp_ms is not None:
+            at_time = ask(spec.for_timestamp(start.timestamp_ms))
+            return cls({p: end[p] if o < 0 else o for p, o in at_time.items()}, end)
+        if start.last is not None:
+            return cls({p: max(log_start[p], end[p] - start.last) for p in partitions}, end)
+        if start.offset is not None:
+            # Within the log: an offset that retention took means the oldest record there is.
+            return cls({p: max(log_start[p], start.offset) for p in partitions}, end)
+        return cls(log_start, end)
+
+
+class Reader:
+    """A consumer with assigned partitions and no group."""
+
+    def __init__(
+        self, connection: Connection, topic: str, places: Places, *, isolation: str, is_exit: bool
+    ) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._topic = topic
+        self._is_exit = is_exit
+        self._end = places.end
+        self._unfinished = {p for p in places.end if not is_exit or places.first[p] < places.end[p]}
+        self._troubles = Troubles(connection)
+        settings = {
+            **client_settings(connection, self._troubles),
+            "group.id": "ottla-cli-never-joins",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 100,
+        }
+        with translated_errors(self._troubles):
+            self._consumer: confluent_kafka.Consumer = Consumer(settings)
+            self._consumer.assign(
+                [TopicPartition(topic, p, places.first[p]) for p in sorted(self._unfinished)]
+            )
+
+    def records(self) -> Iterator[TextRecord]:
+        """Records as they come; ends only where `is_exit` found the end of every partition."""
+        while self._unfinished:
+            for message in self._consumer.consume(_BATCH_RECORDS_MAX, timeout=_POLL_S):
+                record = self._on_message(message)
+                if record is not None:
+                    yield record
+            self._troubles.raise_if_hopeless()
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self._consumer.close()
+
+    def _on_message(self, message: Any) -> TextRecord | None:
+        partition = message.partition()
+        error = message.error()
+        if error is not None:
+            if error.name() == "_PARTITION_EOF":
+                if self._is_exit:
+                    self._finish(partition)
+                return None
+            raise error_of(error, self._troubles, f"topic '{self._topic}'")
+        offset = message.offset()
+        if self._is_exit:
+            if offset >= self._end[partition] - 1:
+                self._finish(partition)
+            if offset >= self._end[partition]:
+                return None
+        _, timestamp_ms = message.timestamp()
+        return TextRecord(
+            topic=message.topic(),
+            partition=partition,
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(message.headers() or ()),
+        )
+
+    def _finish(self, partition: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        if partition in self._unfinished:
+            self._unfinished.discard(partition)
+            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+
+
+class Printer(Protocol):
+    """A way to print a stream of records."""
+
+    def begin(self) -> None: ...
+
+    def record(self, record: TextRecord) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def _printer(output: str, format_text: str | None) -> Printer:
+    if format_text is not None and output != "text":
+        raise click.UsageError(f"-f belongs to -o text, not -o {output}.")
+    if output in ("table", "wide"):
+        return TablePrinter(is_wide=output == "wide")
+    if output != "text":
+        return DocumentPrinter(output)
+    try:
+        return TextPrinter(format_text if format_text is not None else r"%v\n")
+    except FormatError as error:
+        raise click.UsageError(f"-f: {error}.") from error
+
+
+class TextPrinter:
+    """Raw bytes by a format string."""
+
+    def __init__(self, format_text: str) -> None:
+        self._pieces = parse_format(format_text)
+
+    def begin(self) -> None:
+        """Nothing stands before the first record."""
+
+    def record(self, record: TextRecord) -> None:
+        """Print one record at once, so that a pipe sees it."""
+        sys.stdout.buffer.write(render(self._pieces, record))
+        sys.stdout.buffer.flush()
+
+    def end(self) -> None:
+        """Nothing stands after the last record."""
+
+
+class TablePrinter:
+    """Columns of fixed width, for a stream cannot be measured before it is printed."""
+
+    def __init__(self, *, is_wide: bool) -> None:
+        self._is_wide = is_wide
+
+    def begin(self) -> None:
+        """Print the header."""
+        header = f"{'PARTITION':>9}  {'OFFSET':>10}  {'TIMESTAMP':<24}  {'KEY':<16}  "
+        click.secho(header + (f"{'HEADERS':<24}  " if self._is_wide else "") + "VALUE", bold=True)
+
+    def record(self, record: TextRecord) -> None:
+        """Print one line."""
+        when = timestamp_text(record.timestamp_ms, is_iso=True)
+        line = (
+            f"{record.partition:>9}  {record.offset:>10}  {when:<24}  {printable(record.key):<16}  "
+        )
+        if self._is_wide:
+            headers = ",".join(f"{name}={printable(value)}" for name, value in record.headers)
+            line += f"{headers or '-':<24}  "
+        click.echo(line + printable(record.value))
+
+    def end(self) -> None:
+        """Nothing stands after the last record."""
+
+
+class DocumentPrinter:
+    """JSON lines, one JSON array, or a YAML list, written as the records come."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._count = 0
+
+    def begin(self) -> None:
+        """Open the array."""
+        if self._output == "json":
+            click.echo("[", nl=False)
+
+    def record(self, record: TextRecord) -> None:
+        """Print one element."""
+        document = to_json_object(record)
+        if self._output == "yaml":
+            import yaml
+
+            click.echo(yaml.safe_dump([document], sort_keys=False, allow_unicode=True), nl=False)
+        elif self._output == "json":
+            click.echo(("," if self._count else "") + "\n  " + to_json(document), nl=False)
+        else:
+            click.echo(to_json(document))
+        self._count += 1
+
+    def end(self) -> None:
+        """Close the array."""
+        if self._output == "json":
+            click.echo("\n]" if self._count else "]")
+
+
+def printable(data: bytes | None) -> str:
+    """Bytes for one cell of a table: control characters escaped, null as a dash."""
+    if data is None:
+        return "-"
+    text = data.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
