@@ -1,0 +1,221 @@
+"""Whether a leader takes a batch, and whether it must open it to know.
+
+The broker never opens a batch it need not open. What follows from the 61 bytes of the header
+is decided here from the header; the action then names what only the records can tell, and for
+most topics that is nothing:
+
+- compacted topics: every record needs a key;
+- `message.timestamp.before.max.ms` is set: the header has the first and the largest timestamp
+  of its records, but not the smallest;
+- `compression.type` names another codec than the producer's: the records are packed anew.
+
+`message.timestamp.after.max.ms`, which is set by default, is held against the header's largest
+timestamp. Apache Kafka opens every batch and computes that from the records, so a producer
+that lies there is caught by Kafka but only misleads readers by timestamp here.
+
+`message.timestamp.type=LogAppendTime` is written into the header and needs no record, but it
+changes the CRC.
+
+Coordinators are trusted to write keys and timestamps that will do.
+
+Pure. Magic, length, CRC and record count were checked by `protocol.batches.check_batch` before.
+"""
+
+from collections.abc import Iterable
+from enum import Flag, auto
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.batches import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    LOG_OVERHEAD_BYTES,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    Record,
+    codec_of,
+)
+from ottla.protocol.codecs import Codec
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.core.append_origin import AppendOrigin
+
+# More would only repeat themselves, and a response must stay small.
+RECORD_ERRORS_MAX = 1000
+_RECORD_ERRORS_SHOWN_MAX = 3
+
+_CODEC_OF_TYPE = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_INT64_MAX = 2**63 - 1
+
+
+class Action(Flag):
+    APPEND_AS_IS = 0
+    STAMP_LOG_APPEND_TIME = auto()  # in the header; no record is opened
+    CHECK_KEYS = auto()
+    CHECK_TIMESTAMPS = auto()
+    RECOMPRESS = auto()
+
+
+class TopicSettings(Protocol):
+    """The part of TopicConfig that decides about batches."""
+
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def compression_type(self) -> str: ...
+    @property
+    def cleanup_policy(self) -> frozenset[str]: ...
+    @property
+    def message_timestamp_type(self) -> str: ...
+    @property
+    def message_timestamp_before_max_ms(self) -> int: ...
+    @property
+    def message_timestamp_after_max_ms(self) -> int: ...
+
+
+class RecordError(NamedTuple):
+    batch_index: int  # the record's place in the batch
+    message: str
+
+
+class RecordsRefusedError(KafkaError):
+    """The batch is refused for some of its records, which Produce can name (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class ValidationRules:
+    """What a topic's configuration demands of batches; worked out once per change of it."""
+
+    __slots__ = (
+        "_after_ms_max",
+        "_before_ms_max",
+        "_client_actions",
+        "_codec_number",
+        "_is_log_append_time",
+        "_message_bytes_max",
+        "_trusted_actions",
+        "target_codec",
+    )
+
+    def __init__(self, settings: TopicSettings) -> None:
+        self._message_bytes_max = settings.max_message_bytes
+        self._before_ms_max = settings.message_timestamp_before_max_ms
+        self._after_ms_max = settings.message_timestamp_after_max_ms
+        self._is_log_append_time = settings.message_timestamp_type == "LogAppendTime"
+        # None: the producer's own codec is kept.
+        self.target_codec = _CODEC_OF_TYPE.get(settings.compression_type)
+        self._codec_number = -1 if self.target_codec is None else int(self.target_codec)
+        opening = Action.APPEND_AS_IS
+        if self._is_log_append_time:
+            opening |= Action.STAMP_LOG_APPEND_TIME
+        elif self._before_ms_max < _INT64_MAX:
+            opening |= Action.CHECK_TIMESTAMPS
+        if "compact" in settings.cleanup_policy:
+            opening |= Action.CHECK_KEYS
+        trusted = opening & Action.STAMP_LOG_APPEND_TIME
+        self._client_actions = (opening, opening | Action.RECOMPRESS)
+        self._trusted_actions = (trusted, trusted | Action.RECOMPRESS)
+
+    def decide(
+        self, header: BatchHeader, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> Action:
+        """What to do with a batch; KafkaError if its header alone condemns it."""
+        attributes = header.attributes
+        self.check_size(header.batch_length + LOG_OVERHEAD_BYTES)
+        if origin is AppendOrigin.CLIENT:
+            _check_client_header(header)
+        if attributes & CONTROL_MASK:
+            # Markers have keys and no compression, and their timestamp is the coordinator's.
+            return self._trusted_actions[0]
+        if self._is_log_append_time or attributes & TIMESTAMP_TYPE_MASK:
+            if attributes & TIMESTAMP_TYPE_MASK:
+                raise KafkaError(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    "Producers must not set the timestamp type to LogAppendTime",
+                )
+        elif header.max_timestamp - now_ms > self._after_ms_max:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"Timestamp {header.max_timestamp} is out of range: it must not be later than"
+                f" {now_ms + self._after_ms_max}",
+            )
+        number = attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            codec_of(attributes)
+        actions = self._client_actions if origin is AppendOrigin.CLIENT else self._trusted_actions
+        return actions[self._codec_number >= 0 and self._codec_number != number]
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise unless a batch of this size may be written; asked again after recompression."""
+        if size_bytes > self._message_bytes_max:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch has {size_bytes} bytes, more than the"
+                f" {self._message_bytes_max} that max.message.bytes allows",
+            )
+
+    def check_records(self, records: Iterable[Record], action: Action, now_ms: int) -> None:
+        """Raise RecordsRefusedError if a record lacks its key or is out of the time allowed."""
+        errors: list[RecordError] = []
+        code = ErrorCode.INVALID_RECORD
+        needs_keys = Action.CHECK_KEYS in action
+        earliest_ms = now_ms - self._before_ms_max
+        latest_ms = now_ms + self._after_ms_max
+        has_range = not self._is_log_append_time
+        for index, record in enumerate(records):
+            if needs_keys and record.key is None:
+                problem = "Compacted topic cannot accept message without key"
+            elif (
+                has_range
+                and record.timestamp_ms != NO_TIMESTAMP
+                and not earliest_ms <= record.timestamp_ms <= latest_ms
+            ):
+                code = ErrorCode.INVALID_TIMESTAMP
+                problem = (
+                    f"Timestamp {record.timestamp_ms} of message {index} is out of range: it"
+                    f" should be within [{earliest_ms}, {latest_ms}]"
+                )
+            else:
+                continue
+            if len(errors) < RECORD_ERRORS_MAX:
+                errors.append(RecordError(index, problem))
+        if errors:
+            shown = "; ".join(error.message for error in errors[:_RECORD_ERRORS_SHOWN_MAX])
+            raise RecordsRefusedError(
+                code, f"{len(errors)} records have been rejected, among them: {shown}", errors
+            )
+
+
+def check_batch_count(count: int) -> None:
+    """A produce request carries exactly one batch for a partition."""
+    if count != 1:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"A produce request must contain exactly one record batch per partition, not {count}",
+        )
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    if header.attributes & CONTROL_MASK:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records"
+        )
+    if header.base_offset != 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The base offset of the record batch should be 0, but it is {header.base_offset}",
+        )
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Invalid sequence number {header.base_sequence} in a record batch with producer id"
+            f" {header.producer_id}",
+        )
