@@ -1,0 +1,61 @@
+"""Every API that this broker serves, in the order of its key. ApiVersions is answered from here."""
+
+from ottla.protocol.api import VERSIONS, ApiKey
+from ottla.server.dispatch import Handler, RawHandle, TypedHandle
+from ottla.server.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+
+# Produce is advertised from 0, or old librdkafka turns compression off; only these are parsed.
+PRODUCE_VERSIONS = (3, VERSIONS[ApiKey.PRODUCE][1])
+
+
+def _typed(key: ApiKey, handle: TypedHandle) -> Handler:
+    return Handler(key, VERSIONS[key], typed=handle)
+
+
+def _raw(key: ApiKey, handle: RawHandle) -> Handler:
+    return Handler(key, VERSIONS[key], raw=handle)
+
+
+HANDLERS = (
+    Handler(ApiKey.PRODUCE, PRODUCE_VERSIONS, raw=produce.handle),
+    _raw(ApiKey.FETCH, fetch.handle),
+    _typed(ApiKey.LIST_OFFSETS, list_offsets.handle),
+    _raw(ApiKey.METADATA, metadata.handle),
+    _typed(ApiKey.API_VERSIONS, api_versions.handle),
+    _typed(ApiKey.CREATE_TOPICS, create_topics.handle),
+    _typed(ApiKey.DELETE_TOPICS, delete_topics.handle),
+    _typed(ApiKey.DELETE_RECORDS, delete_records.handle),
+    _typed(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle),
+    _typed(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
+    _typed(ApiKey.DESCRIBE_CONFIGS, describe_configs.handle),
+    _typed(ApiKey.ALTER_CONFIGS, alter_configs.handle),
+    _typed(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.handle),
+    _typed(ApiKey.CREATE_PARTITIONS, create_partitions.handle),
+    _typed(ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+    _typed(ApiKey.DESCRIBE_CLUSTER, describe_cluster.handle),
+    _typed(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
+    _typed(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
+    _typed(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
+)
+
+ADVERTISED = {int(handler.key): VERSIONS[handler.key] for handler in HANDLERS}

@@ -1,0 +1,238 @@
+"""One partition as this broker holds it: who leads it, who is in sync, what may be read.
+
+The metadata image says who leads and who is in sync; `apply` takes its word. Everything
+else (the high watermark, what a consumer may see, whether a write has enough replicas) is
+decided here from the log and the followers' positions.
+
+The log behind it is opened when it is first needed: a broker with ten thousand quiet
+partitions starts like one with ten.
+
+Owned by the event loop's thread.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset
+from ottla.replication.in_sync import InSyncReplicas
+from ottla.replication.purgatory import Watchable
+from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.log import AppendResult, PartitionLog
+from ottla.storage.slices import LogSlice
+
+CONSUMER_REPLICA_ID = -1
+
+
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class PartitionState(NamedTuple):
+    """What the metadata image says of a partition."""
+
+    leader: BrokerId
+    leader_epoch: Epoch
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...]
+
+
+class EpochEndOffset(NamedTuple):
+    epoch: int
+    end_offset: int
+
+
+class ReadResult(NamedTuple):
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: LogSlice | None
+    aborted: list[tuple[int, int]] | None  # (producer id, first offset), in offset order
+    diverging: EpochEndOffset | None
+
+
+class Partition(Watchable):
+    __slots__ = (
+        "_log",
+        "_open_log",
+        "in_sync",
+        "index",
+        "leader_epoch",
+        "local_id",
+        "state",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: UUID,
+        *,
+        local_id: BrokerId,
+        high_watermark: Offset,
+        open_log: Callable[[], PartitionLog],
+    ) -> None:
+        super().__init__()
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.local_id = local_id
+        self.in_sync = InSyncReplicas(local_id, high_watermark)
+        self.state = PartitionState(NO_BROKER, NO_EPOCH, -1, (), ())
+        self.leader_epoch = NO_EPOCH
+        self._open_log = open_log
+        self._log: PartitionLog | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        log = self._log
+        if log is None:
+            log = self._log = self._open_log()
+            self._on_log_opened(log)
+        return log
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    @property
+    def is_leader(self) -> bool:
+        return self.state.leader == self.local_id
+
+    @property
+    def high_watermark(self) -> Offset:
+        if self._log is None:
+            _ = self.log  # a log that was never opened does not know how far it reaches
+        return self.in_sync.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        high_watermark = self.high_watermark
+        first_unstable = self.log.first_unstable_offset
+        return (
+            high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+        )
+
+    def apply(self, state: PartitionState) -> None:
+        """Follow a committed change of leader, epoch or in-sync replicas."""
+        is_new_epoch = state.leader_epoch != self.leader_epoch
+        self.state = state
+        self.leader_epoch = state.leader_epoch
+        self.in_sync.assign(state.isr, is_new_epoch=is_new_epoch)
+        log = self._log
+        if log is not None and self.is_leader:
+            if is_new_epoch:
+                log.assign_epoch_start(state.leader_epoch)
+            self._advance(log)
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client whose metadata is older or newer than ours, or who found no leader."""
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self.state.leader != self.local_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append_as_leader(
+        self,
+        records: memoryview | bytearray,
+        *,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        if self.state.leader != self.local_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = self._log or self.log
+        if acks == -1 and len(self.in_sync.isr) < log.config.min_insync_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        result = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        if self.in_sync.maybe_advance(Offset(log.log_end_offset)):
+            log.on_high_watermark_updated(self.in_sync.high_watermark)
+            if self.watchers:
+                self.wake_watchers()
+        return result
+
+    def has_enough_replicas(self) -> bool:
+        return len(self.in_sync.isr) >= self.log.config.min_insync_replicas
+
+    def read(
+        self,
+        fetch_offset: int,
+        bytes_max: int,
+        *,
+        isolation: Isolation,
+        at_least_one: bool,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        replica_id: int = CONSUMER_REPLICA_ID,
+    ) -> ReadResult:
+        """What a fetch at `fetch_offset` may see; raises KafkaError as the fetch's answer."""
+        self.check_epoch(current_leader_epoch)
+        log = self._log or self.log
+        in_sync = self.in_sync
+        if replica_id >= 0:
+            self._check_replica(replica_id)
+        high_watermark = in_sync.high_watermark
+        first_unstable = log.first_unstable_offset
+        last_stable = (
+            high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+        )
+        if last_fetched_epoch >= 0:
+            diverging = self._diverging(log, fetch_offset, last_fetched_epoch)
+            if diverging is not None:
+                return ReadResult(
+                    high_watermark, last_stable, log.log_start_offset, None, None, diverging
+                )
+        if replica_id >= 0:
+            end_offset = log.log_end_offset
+            in_sync.on_follower_fetch(BrokerId(replica_id), Offset(fetch_offset))
+            self._advance(log)
+        elif isolation is Isolation.READ_COMMITTED:
+            end_offset = last_stable
+        else:
+            end_offset = high_watermark
+        records = log.read(
+            fetch_offset, bytes_max, end_offset=end_offset, at_least_one=at_least_one
+        )
+        aborted = None
+        if isolation is Isolation.READ_COMMITTED and replica_id < 0:
+            aborted = log.aborted_transactions(fetch_offset, end_offset) if records.length else []
+        return ReadResult(
+            high_watermark, last_stable, log.log_start_offset, records, aborted, None
+        )
+
+    def _on_log_opened(self, log: PartitionLog) -> None:
+        if self.in_sync.high_watermark < log.log_start_offset:
+            self.in_sync.high_watermark = Offset(log.log_start_offset)
+        self.in_sync.on_truncated(Offset(log.log_end_offset))
+        if self.is_leader:
+            log.assign_epoch_start(self.leader_epoch)
+            self.in_sync.maybe_advance(Offset(log.log_end_offset))
+        log.on_high_watermark_updated(self.in_sync.high_watermark)
+
+    def _advance(self, log: PartitionLog) -> None:
+        if self.in_sync.maybe_advance(Offset(log.log_end_offset)):
+            log.on_high_watermark_updated(self.in_sync.high_watermark)
+            self.wake_watchers()
+
+    def _check_replica(self, replica_id: int) -> None:
+        if replica_id == self.local_id or replica_id not in self.state.replicas:
+            # A client that poses as a replica must not move the high watermark.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _diverging(
+        self, log: PartitionLog, fetch_offset: int, last_fetched_epoch: int
+    ) -> EpochEndOffset | None:
+        end = log.end_of_epoch(last_fetched_epoch)
+        if end is None:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return EpochEndOffset(end.epoch, end.end_offset)
+        return None

@@ -1,0 +1,150 @@
+"""All partitions that this broker holds, and the two things done to them: append and read.
+
+It follows the metadata: `on_metadata` takes the delta that the publisher hands out and
+creates, changes or drops partitions, never rescanning the whole image. A log directory that
+fails takes its partitions with it and nothing else.
+
+Owned by the event loop's thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import BrokerId, Offset, TopicPartition
+from ottla.replication.partition import Partition, PartitionState
+from ottla.replication.purgatory import DelayedOperation
+from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.failures import LogDirFailure
+from ottla.storage.log import AppendResult, PartitionLog
+from ottla.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+
+class AssignedPartition(NamedTuple):
+    """A partition that the metadata places on this broker."""
+
+    topic: str
+    index: int
+    topic_id: UUID
+    state: PartitionState
+
+
+class ReplicaManager:
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        logs: LogManager,
+        config_of: Callable[[str], TopicConfig],
+    ) -> None:
+        self.broker_id = broker_id
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self._logs = logs
+        self._config_of = config_of
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions.values())
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition, or the error that a client gets for asking here."""
+        partition = self.partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def append(
+        self,
+        topic: str,
+        index: int,
+        records: memoryview | bytearray,
+        *,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> tuple[Partition, AppendResult]:
+        """Append one partition's batch of a produce request; raises KafkaError as its answer."""
+        partition = self.partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition, partition.append_as_leader(records, acks=acks, origin=origin)
+
+    def await_commit(
+        self,
+        waiting: Iterable[tuple[Partition, Offset]],
+        timeout_ms: int,
+        on_done: Callable[[bool], None],
+    ) -> DelayedOperation:
+        """Call `on_done(expired)` once each partition's high watermark reaches its offset."""
+        needs = list(waiting)
+
+        def try_complete(expired: bool) -> bool:
+            missing = any(partition.high_watermark < offset for partition, offset in needs)
+            if missing and not expired:
+                return False
+            on_done(missing)
+            return True
+
+        return DelayedOperation(
+            asyncio.get_running_loop(),
+            [partition for partition, _ in needs],
+            timeout_ms / 1000,
+            try_complete,
+        )
+
+    def assign(self, assigned: AssignedPartition) -> None:
+        """Hold this partition from now on, or follow a change to it."""
+        key = (assigned.topic, assigned.index)
+        partition = self.partitions.get(key)
+        if partition is None or partition.topic_id != assigned.topic_id:
+            if partition is not None:
+                self.remove(*key)
+            partition = self.partitions[key] = self._create(assigned)
+        partition.apply(assigned.state)
+        partition.wake_watchers()
+
+    def remove(self, topic: str, index: int) -> None:
+        """The topic is gone: drop the partition and set its directory aside for deletion."""
+        partition = self.partitions.pop((topic, index), None)
+        if partition is None:
+            return
+        partition.wake_watchers()
+        try:
+            self._logs.delete(TopicPartition(topic, index))
+        except LogDirFailure as failure:
+            log.error("%s-%d was not deleted: %s", topic, index, failure)
+
+    def on_config_changed(self, topic: str) -> None:
+        config = self._config_of(topic)
+        for (name, _), partition in self.partitions.items():
+            if name == topic and partition.is_open:
+                partition.log.update_config(config)
+
+    def high_watermarks(self) -> Iterator[tuple[TopicPartition, int]]:
+        """For the checkpoint: only logs that were opened can have moved."""
+        for (topic, index), partition in self.partitions.items():
+            if partition.is_open:
+                yield TopicPartition(topic, index), partition.in_sync.high_watermark
+
+    def _create(self, assigned: AssignedPartition) -> Partition:
+        topic_partition = TopicPartition(assigned.topic, assigned.index)
+        try:
+            self._logs.create(topic_partition, assigned.topic_id)
+        except LogDirFailure as failure:
+            log.error("%s has no directory: %s", topic_partition, failure)
+
+        def open_log() -> PartitionLog:
+            return self._logs.get(topic_partition, self._config_of(assigned.topic))
+
+        return Partition(
+            assigned.topic,
+            assigned.index,
+            assigned.topic_id,
+            local_id=self.broker_id,
+            high_watermark=Offset(self._logs.checkpointed_high_watermark(topic_partition)),
+            open_log=open_log,
+        )

@@ -1,0 +1,407 @@
+"""One client connection: bytes in, frames out to the dispatcher, answers back in order.
+
+Frames are parsed where they landed. All connections share one read buffer, because a frame
+is used up before the loop reads again; a connection takes a buffer of its own only while it
+holds half a frame, so ten thousand idle connections cost no buffers. A buffer grows with the
+bytes that have arrived, never with the length that a stranger announced.
+
+Answers leave in the order of the requests. A request that can be answered at once is answered
+in the same call, with no task or future. One that waits holds the answers behind it; requests
+behind it are read on only if it is a produce, whose order is settled by its append (as a
+producer with several requests in flight needs). While a client does not read its answers,
+nothing more of it is read.
+
+Owned by the event loop's thread.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import NamedTuple, Protocol, TypeAlias, cast
+
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.frames import RequestHeader, parse_header
+from ottla.runtime.interfaces import File, Network
+
+log = logging.getLogger(__name__)
+
+LENGTH = Struct(">i")
+# Large enough that a busy connection empties its socket buffer in one read.
+BUFFER_BYTES = 256 * 1024
+# Buffers kept for connections that pause within a frame; fresh ones cost page faults.
+SPARE_BUFFERS_MAX = 8
+# A request header has 8 bytes before its client id; nothing shorter can be answered.
+REQUEST_BYTES_MIN = 8
+# Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
+# that pipelines hundreds is read no further until some are answered.
+PENDING_ANSWERS_MAX = 64
+# Below this a copy through Python is cheaper than the extra system calls of sendfile.
+SEND_FILE_BYTES_MIN = 32 * 1024
+
+_shared_view = memoryview(bytearray(BUFFER_BYTES))
+_spare_buffers: list[bytearray] = []
+
+
+class FileRange(NamedTuple):
+    """Bytes of a file within an answer. `release` is called once they are sent."""
+
+    file: File
+    position: int
+    length: int
+    release: Callable[[], None]
+
+
+# An answer without its length prefix; None where the protocol wants silence (acks=0).
+Answer: TypeAlias = bytes | list[bytes | FileRange] | None
+
+
+class Deferred(NamedTuple):
+    """An answer that comes later. `pipelines`: requests behind it may be started meanwhile."""
+
+    answer: Awaitable[Answer]
+    pipelines: bool = False
+
+
+class Dispatch(Protocol):
+    def __call__(
+        self, connection: "Connection", header: RequestHeader, buffer: memoryview, end: int
+    ) -> Answer | Deferred: ...
+
+
+class ConnectionOwner(Protocol):
+    """The listener's side of a connection."""
+
+    request_bytes_max: int
+    network: Network
+    dispatch: Dispatch
+
+    def on_connected(self, connection: "Connection") -> bool:
+        """Register it; False refuses it."""
+
+    def on_disconnected(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_filled",
+        "_is_blocked",
+        "_is_draining",
+        "_is_in_call",
+        "_is_reading",
+        "_is_write_paused",
+        "_out",
+        "_own",
+        "_own_view",
+        "_pending",
+        "bytes_in",
+        "client_software",
+        "is_closed",
+        "is_idle",
+        "owner",
+        "peer_host",
+        "sending",
+        "transport",
+    )
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self.owner = owner
+        self.transport: asyncio.Transport | None = None
+        self.peer_host = ""
+        self.client_software = ("unknown", "unknown")
+        self.is_idle = False  # cleared by traffic, set by the idle sweep
+        self.is_closed = False
+        self.bytes_in = 0
+        self._own: bytearray | None = None
+        self._own_view: memoryview | None = None
+        self._filled = 0
+        self._out: list[bytes] = []
+        self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
+        self._is_blocked = False  # an answer must be complete before more is started
+        self._is_draining = False
+        self._is_write_paused = False
+        self._is_in_call = False
+        self._is_reading = True
+        self.sending: asyncio.Future[None] | None = None
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = peer[0] if peer else ""
+        if not self.owner.on_connected(self):
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        self.transport = None
+        self._own = self._own_view = None
+        for pending in self._pending:
+            if isinstance(pending, asyncio.Future):
+                pending.cancel()
+            elif isinstance(pending, list):
+                _release(pending)
+        self._pending.clear()
+        self.owner.on_disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        own = self._own_view
+        return _shared_view if own is None else own[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.is_idle = False
+        self.bytes_in += nbytes
+        own = self._own_view
+        if own is None:
+            self._take_frames(_shared_view, nbytes)
+        else:
+            self._take_frames(own, self._filled + nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._resume()
+
+    def close(self) -> None:
+        """Close once what was written is sent."""
+        if not self.is_closed:
+            self.is_closed = True
+            if self.transport is not None:
+                self.transport.close()
+
+    def abort(self) -> None:
+        self.is_closed = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close_when_quiet(self) -> None:
+        """Take no further request; close once those under way are answered."""
+        self._is_draining = True
+        self._update_reading()
+        self._maybe_close()
+
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._pending) or self.sending is not None
+
+    def _maybe_close(self) -> None:
+        if self._is_draining and not self.is_answering:
+            self.close()
+
+    # Frames in
+
+    def _take_frames(self, view: memoryview, end: int) -> None:
+        """Dispatch each whole frame in `view[:end]`, then keep what is left."""
+        position = 0
+        self._is_in_call = True
+        bytes_max = self.owner.request_bytes_max
+        goes_on = not self._must_wait
+        while goes_on and end - position >= 4:
+            (length,) = LENGTH.unpack_from(view, position)
+            if not REQUEST_BYTES_MIN <= length <= bytes_max:
+                self._refuse(
+                    f"a request of {length} bytes; allowed are {REQUEST_BYTES_MIN} to {bytes_max}"
+                )
+                break
+            start = position + 4
+            if start + length > end:
+                break
+            position = start + length
+            goes_on = self._dispatch(view, start, position)
+        self._is_in_call = False
+        if self.is_closed:
+            return
+        self._keep(view, position, end)
+        self._flush()
+        self._update_reading()
+
+    @property
+    def _must_wait(self) -> bool:
+        return (
+            self._is_blocked
+            or self._is_draining
+            or self._is_write_paused
+            or self.sending is not None
+            or len(self._pending) >= PENDING_ANSWERS_MAX
+        )
+
+    def _dispatch(self, view: memoryview, start: int, end: int) -> bool:
+        """Start one request; whether the next may be started as well."""
+        try:
+            header = parse_header(view, start, end)
+            answer = self.owner.dispatch(self, header, view, end)
+        except KafkaError as error:
+            self._refuse(str(error))
+            return False
+        if type(answer) is bytes and not self._pending:
+            out = self._out
+            out.append(LENGTH.pack(len(answer)))
+            out.append(answer)
+            return True
+        if isinstance(answer, Deferred):
+            self._defer(answer)
+        elif answer is not None:
+            self._pending.append(answer)
+            self._send_ready()
+        return not (self.is_closed or self._must_wait)
+
+    def _refuse(self, reason: str) -> None:
+        """What cannot be parsed cannot be answered: as Kafka does, close the connection."""
+        log.info("closing the connection of %s: %s", self.peer_host, reason)
+        self._flush()
+        self.close()
+
+    def _keep(self, view: memoryview, position: int, end: int) -> None:
+        """Hold the bytes behind the last whole frame until more arrive."""
+        left = end - position
+        own = self._own
+        if left == 0:
+            if own is not None:
+                if len(own) == BUFFER_BYTES and len(_spare_buffers) < SPARE_BUFFERS_MAX:
+                    _spare_buffers.append(own)
+                self._own = self._own_view = None
+            self._filled = 0
+            return
+        wanted = BUFFER_BYTES
+        if left >= 4:
+            (length,) = LENGTH.unpack_from(view, position)
+            # Room for the whole frame, but never more than twice what has arrived.
+            wanted = max(wanted, min(4 + length, 2 * left))
+        if own is None or len(own) < wanted:
+            if wanted == BUFFER_BYTES and _spare_buffers:
+                grown = _spare_buffers.pop()
+            else:
+                grown = bytearray(max(wanted, left + 1))
+            grown[:left] = view[position:end]
+            self._own = grown
+            self._own_view = memoryview(grown)
+        elif position:
+            view[:left] = bytes(view[position:end])
+        self._filled = left
+
+    # Answers out
+
+    def _defer(self, deferred: Deferred) -> None:
+        future = asyncio.ensure_future(deferred.answer)
+        self._pending.append(future)
+        self._is_blocked = not deferred.pipelines
+        future.add_done_callback(self._on_answer_ready)
+
+    def _on_answer_ready(self, future: "asyncio.Future[Answer]") -> None:
+        if future.cancelled() or self.transport is None:
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("a request of %s failed", self.peer_host, exc_info=error)
+            self.abort()
+            return
+        self._send_ready()
+        self._resume()
+
+    def _send_ready(self) -> None:
+        """Send the answers at the head of the queue that are complete."""
+        pending = self._pending
+        while pending and self.sending is None:
+            head = pending[0]
+            if isinstance(head, asyncio.Future):
+                if not head.done():
+                    return
+                head = head.result()
+            pending.popleft()
+            if not pending:
+                self._is_blocked = False
+            if isinstance(head, bytes):
+                self._out.append(LENGTH.pack(len(head)))
+                self._out.append(head)
+            elif head is not None:
+                self._out.append(LENGTH.pack(_length(head)))
+                self._send_parts(head)
+        if not self._is_in_call:
+            self._flush()
+            self._maybe_close()
+
+    def _send_parts(self, parts: list[bytes | FileRange]) -> None:
+        """Records within an answer: small ranges are copied, large ones go by sendfile."""
+        transport = self.transport
+        if transport is None or self.is_closed:
+            _release(parts)
+            return
+        out = self._out
+        for number, part in enumerate(parts):
+            if isinstance(part, bytes):
+                out.append(part)
+                continue
+            if part.length < SEND_FILE_BYTES_MIN:
+                out.append(part.file.pread(part.length, part.position))
+                part.release()
+                continue
+            head = b"".join(out)
+            out.clear()
+            sent = self.owner.network.send_file(
+                transport, head, part.file, part.position, part.length
+            )
+            if sent is None:
+                part.release()
+                continue
+            self.sending = sent
+            rest = parts[number + 1 :]
+            sent.add_done_callback(lambda done, p=part, r=rest: self._on_sent(done, p, r))
+            return
+
+    def _on_sent(
+        self, sent: "asyncio.Future[None]", part: FileRange, rest: list[bytes | FileRange]
+    ) -> None:
+        self.sending = None
+        part.release()
+        if sent.cancelled() or sent.exception() is not None:
+            _release(rest)
+            self.abort()
+            return
+        self._send_parts(rest)
+        self._send_ready()
+        self._resume()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out and self.sending is None and self.transport is not None:
+            self.transport.write(b"".join(out) if len(out) > 1 else out[0])
+            out.clear()
+
+    def _resume(self) -> None:
+        """Go on with frames that arrived while an answer was awaited."""
+        if self.is_closed or self._is_in_call:
+            return
+        own = self._own_view
+        if own is not None and not self._must_wait:
+            self._take_frames(own, self._filled)
+        else:
+            self._update_reading()
+
+    def _update_reading(self) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._must_wait == self._is_reading:
+            self._is_reading = not self._is_reading
+            if self._is_reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+
+def _length(parts: list[bytes | FileRange]) -> int:
+    return sum(len(part) if isinstance(part, bytes) else part.length for part in parts)
+
+
+def _release(parts: list[bytes | FileRange]) -> None:
+    for part in parts:
+        if not isinstance(part, bytes):
+            part.release()

@@ -1,0 +1,71 @@
+"""DescribeTopicPartitions: partitions in pages, so that no answer is as large as the cluster.
+
+Version 0 (KIP-966). Topics come in the order of their names; a cursor says where the next page
+starts.
+"""
+
+from typing import Any
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.server.dispatch import Call, Fields
+from ottla.server.operations import TOPIC_OPERATIONS
+from ottla.server.services import Services
+from ottla.server.topology import INTERNAL_TOPICS, partition_fields
+
+PARTITIONS_MAX = 2000  # Kafka's max.request.partition.size.limit
+
+
+def handle(services: Services, call: Call, request: Any) -> Fields:
+    image = services.image
+    cursor = request.cursor
+    asked = sorted({topic.name for topic in request.topics})
+    names = asked or sorted(image.topics)
+    first_partition = 0
+    if cursor is not None:
+        if cursor.partition_index < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The cursor's partition is negative")
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first_partition = cursor.partition_index
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    topics: list[Fields] = []
+    next_cursor = None
+    for name in names:
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        indexes = range(first_partition, len(topic.partitions))
+        first_partition = 0
+        if room == 0:
+            next_cursor = {"topic_name": name, "partition_index": indexes.start}
+            break
+        taken = indexes[:room]
+        room -= len(taken)
+        topics.append(
+            {
+                "error_code": ErrorCode.NONE,
+                "name": name,
+                "topic_id": topic.topic_id,
+                "is_internal": name in INTERNAL_TOPICS,
+                "partitions": [
+                    partition_fields(image, call.listener, index, topic.partitions[index])
+                    for index in taken
+                ],
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+            }
+        )
+        if len(taken) < len(indexes):
+            next_cursor = {"topic_name": name, "partition_index": taken.stop}
+            break
+    return {"topics": topics, "next_cursor": next_cursor}
+
+
+def _unknown(name: str) -> Fields:
+    return {
+        "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "name": name,
+        "topic_id": None,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+    }

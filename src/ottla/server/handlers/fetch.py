@@ -1,0 +1,233 @@
+"""Fetch: records of many partitions, now or as soon as there are enough of them.
+
+Versions 4 to 18. Raw: the answer is a list of byte strings and file ranges, and records go from
+the file to the socket without passing through Python where they are large. Followers take the
+same way with a replica id; their fetch offset is what moves the high watermark.
+
+With fewer than `min_bytes` at hand the request waits, watching its partitions, at most
+`max_wait_ms`. An error, a diverging epoch or a full answer is sent at once. Ranges that the page
+cache does not hold are read by a thread first, so that one consumer of old data does not hold
+up the others.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    encode_fetch_response_parts,
+    parse_fetch,
+)
+from ottla.protocol.frames import RequestHeader
+from ottla.replication.partition import Isolation, Partition
+from ottla.replication.purgatory import DelayedOperation
+from ottla.server.connection import Answer, Connection, Deferred, FileRange
+from ottla.server.fetch_sessions import Context, TopicKey, Wanted
+from ottla.server.services import Services
+from ottla.storage.slices import LogSlice, warm
+
+_LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+_ERROR_NONE = int(ErrorCode.NONE)
+
+
+def handle(
+    services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
+) -> Answer | Deferred:
+    request = parse_fetch(header.api_version, buffer, header.body_start, end)
+    if request.isolation_level not in (0, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
+    topics = request.topics
+    wanted = [Wanted(topic, partition) for topic, asked in topics for partition in asked]
+    try:
+        context = services.fetch_sessions.begin(
+            request.session_id,
+            request.session_epoch,
+            wanted,
+            request.forgotten_topics,
+            uses_topic_ids=header.api_version >= 13,
+            now_ms=services.runtime.clock.wall_ms(),
+        )
+    except KafkaError as error:
+        return _encode(header, int(error.code), 0, [])
+    fetch = _Fetch(services, header, request, context)
+    if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
+        return fetch.answer()
+    return Deferred(fetch.wait())
+
+
+class _Fetch:
+    """One fetch request, read as often as it takes."""
+
+    __slots__ = ("_context", "_header", "_request", "_results", "_services", "_slices")
+
+    def __init__(
+        self, services: Services, header: RequestHeader, request: FetchRequest, context: Context
+    ) -> None:
+        self._services = services
+        self._header = header
+        self._request = request
+        self._context = context
+        self._results: list[tuple[TopicKey, FetchPartitionResult]] = []
+        self._slices: list[LogSlice] = []
+
+    def read(self) -> bool:
+        """Look at every partition; whether the answer should be sent as it stands."""
+        request = self._request
+        bytes_left = min(request.max_bytes, self._services.config.fetch_max_bytes)
+        bytes_read = 0
+        is_urgent = False
+        self._results = results = []
+        for topic, asked in self._context.wanted:
+            result = self._read_one(topic, asked, bytes_left, at_least_one=not bytes_read)
+            results.append((topic, result))
+            if result.records_length:
+                bytes_read += result.records_length
+                bytes_left -= result.records_length
+            elif result.error_code or result.diverging_epoch is not None:
+                is_urgent = True
+        return is_urgent or bytes_read >= request.min_bytes
+
+    def answer(self) -> Answer | Deferred:
+        """The response, after a thread has read what the page cache does not hold."""
+        cold = [one for one in self._slices if not one.is_resident()]
+        if cold:
+            return Deferred(self._warm_and_encode(cold))
+        return self._encode_results()
+
+    def wait(self) -> Awaitable[Answer]:
+        """The answer once a partition makes enough progress, or time is up."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._release()
+
+        def try_complete(expired: bool) -> bool:
+            if future.done():
+                return True
+            if not self.read() and not expired:
+                self._release()
+                return False
+            future.set_result(None)
+            return True
+
+        operation = DelayedOperation(
+            loop, self._partitions(), self._request.max_wait_ms / 1000, try_complete
+        )
+        future.add_done_callback(lambda _: operation.cancel())
+        return self._answer_after(future)
+
+    async def _answer_after(self, future: "asyncio.Future[None]") -> Answer:
+        await future
+        answer = self.answer()
+        return await answer.answer if isinstance(answer, Deferred) else answer
+
+    async def _warm_and_encode(self, cold: list[LogSlice]) -> Answer:
+        for one in cold:
+            await self._services.runtime.offload.run(warm, one)
+        return self._encode_results()
+
+    def _partitions(self) -> list[Partition]:
+        found = []
+        for topic, asked in self._context.wanted:
+            name = topic if isinstance(topic, str) else self._services.topic_name(topic)
+            partition = self._services.replicas.partitions.get((name or "", asked.partition))
+            if partition is not None:
+                found.append(partition)
+        return found
+
+    def _read_one(
+        self, topic: TopicKey, asked: FetchPartition, bytes_left: int, *, at_least_one: bool
+    ) -> FetchPartitionResult:
+        services = self._services
+        request = self._request
+        partition = None
+        try:
+            if isinstance(topic, str):
+                partition = services.replicas.partition(topic, asked.partition)
+            else:
+                name = services.topic_name(topic)
+                if name is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                partition = services.replicas.partition(name, asked.partition)
+            bytes_max = min(asked.partition_max_bytes, bytes_left)
+            read = partition.read(
+                asked.fetch_offset,
+                bytes_max if bytes_max > 0 else 0,
+                isolation=Isolation.READ_COMMITTED
+                if request.isolation_level
+                else Isolation.READ_UNCOMMITTED,
+                at_least_one=at_least_one,
+                current_leader_epoch=asked.current_leader_epoch,
+                last_fetched_epoch=asked.last_fetched_epoch,
+                replica_id=request.replica_id,
+            )
+        except KafkaError as error:
+            leader = None
+            if partition is not None and error.code in _LEADER_ERRORS:
+                leader = (partition.state.leader, partition.leader_epoch)
+            return FetchPartitionResult(
+                asked.partition, int(error.code), current_leader=leader
+            )
+        records = read.records
+        length = 0
+        if records is not None and records.length:
+            length = records.length
+            self._slices.append(records)
+        return FetchPartitionResult(
+            asked.partition,
+            _ERROR_NONE,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            records,
+            length,
+            read.aborted,
+            -1,
+            read.diverging,
+        )
+
+    def _encode_results(self) -> Answer:
+        session = self._context.session
+        topics: dict[TopicKey, list[FetchPartitionResult]] = {}
+        metrics = self._services.metrics.topics
+        for topic, result in self._results:
+            if session is None or session.is_news(topic, result) or not self._context.is_incremental:
+                topics.setdefault(topic, []).append(result)
+            name = topic if isinstance(topic, str) else self._services.topic_name(topic)
+            if name is not None:
+                counters = metrics[name]
+                counters.fetch_requests += 1
+                counters.bytes_out += result.records_length
+                counters.failed_fetch_requests += result.error_code != _ERROR_NONE
+        self._slices = []
+        return _encode(
+            self._header, _ERROR_NONE, self._context.session_id, list(topics.items())
+        )
+
+    def _release(self) -> None:
+        for one in self._slices:
+            one.release()
+        self._slices = []
+
+
+def _encode(
+    header: RequestHeader,
+    error_code: int,
+    session_id: int,
+    topics: list[tuple[TopicKey, list[FetchPartitionResult]]],
+) -> Answer:
+    parts = encode_fetch_response_parts(
+        header.api_version, header.correlation_id, 0, error_code, session_id, topics
+    )
+    answer: list[bytes | FileRange] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            answer.append(part)
+        else:
+            records: LogSlice = part.records
+            answer.append(
+                FileRange(records.file, records.position, records.length, records.release)
+            )
+    return answer

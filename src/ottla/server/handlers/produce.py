@@ -1,0 +1,134 @@
+"""Produce: append batches, one per partition, and answer as the acks ask for.
+
+Versions 3 to 13 (advertised from 0: old librdkafka turns compression off otherwise). Raw: the
+batches are validated, patched and written where they lie in the connection's buffer. acks=0
+gets no answer, and a failure closes the connection, the only sign such a client can notice;
+acks=1 is answered at once; acks=all once the high watermark has passed the batch.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.frames import RequestHeader
+from ottla.protocol.ids import Offset
+from ottla.protocol.produce import (
+    PartitionProduceResult,
+    ProduceRequest,
+    encode_produce_response,
+    parse_produce,
+)
+from ottla.replication.partition import Partition
+from ottla.server.connection import Answer, Connection, Deferred
+from ottla.server.services import Services
+
+TOPIC_IDS_FROM = 13
+_ERROR_NONE = int(ErrorCode.NONE)
+
+Results = list[tuple[str | bytes, list[PartitionProduceResult]]]
+
+
+def handle(
+    services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
+) -> Answer | Deferred:
+    version = header.api_version
+    request = parse_produce(version, buffer, header.body_start, end)
+    acks = request.acks
+    results: Results = []
+    waiting: list[tuple[Partition, Offset]] = []
+    has_failed = False
+    append = services.replicas.append
+    for topic, partitions in request.topics:
+        name = topic if isinstance(topic, str) else services.topic_name(topic)
+        counters = services.metrics.topics[name] if name else None
+        answers = []
+        for index, records in partitions:
+            try:
+                if name is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                if not -1 <= acks <= 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if records is None:
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "The partition has no records")
+                partition, appended = append(name, index, records, acks=acks)
+            except KafkaError as error:
+                has_failed = True
+                answers.append(
+                    PartitionProduceResult(index, error.code, -1, -1, -1, error.message)
+                )
+                continue
+            answers.append(
+                PartitionProduceResult(
+                    index,
+                    _ERROR_NONE,
+                    appended.base_offset,
+                    appended.log_append_time_ms,
+                    appended.log_start_offset,
+                    None,
+                )
+            )
+            if counters is not None and not appended.is_duplicate:
+                counters.bytes_in += len(records)
+                counters.messages_in += appended.last_offset - appended.base_offset + 1
+            if acks == -1 and partition.in_sync.high_watermark <= appended.last_offset:
+                waiting.append((partition, Offset(appended.last_offset + 1)))
+        if counters is not None:
+            counters.produce_requests += 1
+            counters.failed_produce_requests += has_failed
+        results.append((topic, answers))
+    if acks == 0:
+        if has_failed:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce with acks=0 failed")
+        return None
+    if waiting:
+        return _when_committed(services, header, request, results, waiting)
+    return encode_produce_response(version, header.correlation_id, results)
+
+
+def _when_committed(
+    services: Services,
+    header: RequestHeader,
+    request: ProduceRequest,
+    results: Results,
+    waiting: list[tuple[Partition, Offset]],
+) -> Deferred:
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def on_done(expired: bool) -> None:
+        if future.cancelled():
+            return
+        for number, (topic, answers) in enumerate(results):
+            results[number] = (topic, [_settle(topic, one, error_of) for one in answers])
+        future.set_result(
+            encode_produce_response(header.api_version, header.correlation_id, results)
+        )
+
+    def error_of(topic: str | bytes, index: int) -> int:
+        for partition, offset in waiting:
+            key = partition.topic if isinstance(topic, str) else partition.topic_id.bytes
+            if (key, partition.index) != (topic, index):
+                continue
+            if not partition.is_leader:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if partition.high_watermark < offset:
+                return ErrorCode.REQUEST_TIMED_OUT
+            if not partition.has_enough_replicas():
+                return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return _ERROR_NONE
+
+    operation = services.replicas.await_commit(waiting, request.timeout_ms, on_done)
+    future.add_done_callback(lambda _: operation.cancel())
+    return Deferred(future, pipelines=True)
+
+
+def _settle(
+    topic: str | bytes,
+    answer: PartitionProduceResult,
+    error_of: Callable[[str | bytes, int], int],
+) -> PartitionProduceResult:
+    if answer.error_code != _ERROR_NONE:
+        return answer
+    error = error_of(topic, answer.partition)
+    if error == _ERROR_NONE:
+        return answer
+    return answer._replace(error_code=error, base_offset=-1)

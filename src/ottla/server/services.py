@@ -1,0 +1,54 @@
+"""What a handler may reach: the rooms below, already wired for this broker."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ottla.config.broker import BrokerConfig
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.node import MetadataNode
+from ottla.protocol.ids import BrokerId
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime.interfaces import Runtime
+from ottla.server.fetch_sessions import FetchSessions
+from ottla.server.metrics import Metrics
+from ottla.server.producer_ids import ProducerIds
+from ottla.storage.log_manager import LogManager
+
+
+class MetadataAnswers:
+    """Encoded Metadata answers of one image; see handlers/metadata.py."""
+
+    __slots__ = ("encoded", "image")
+
+    def __init__(self) -> None:
+        self.image: MetadataImage | None = None
+        self.encoded: dict[Hashable, bytes] = {}
+
+
+@dataclass(slots=True)
+class Services:
+    runtime: Runtime
+    config: BrokerConfig
+    broker_id: BrokerId
+    cluster_id: str
+    metadata: MetadataNode
+    replicas: ReplicaManager
+    logs: LogManager
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
+    advertised_versions: Mapping[int, tuple[int, int]]
+    metrics: Metrics = field(default_factory=Metrics)
+    metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    def topic_name(self, raw_id: bytes) -> str | None:
+        topic = self.metadata.image.topics_by_raw_id.get(raw_id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, topic: str) -> UUID | None:
+        found = self.metadata.image.topics.get(topic)
+        return None if found is None else found.topic_id

@@ -1,0 +1,71 @@
+"""How the cluster is shown to clients: brokers as one listener reaches them, partitions' leaders.
+
+Pure functions of the metadata image; shared by the APIs that describe the cluster.
+"""
+
+from typing import Any
+
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from ottla.protocol.errors import ErrorCode
+
+# Topics that the brokers keep for themselves; clients see them marked internal.
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+NO_LEADER = -1
+
+
+def endpoint(broker: BrokerImage, listener: str) -> tuple[str, int] | None:
+    """Where clients of `listener` reach this broker."""
+    for one in broker.endpoints:
+        if one.name == listener:
+            return one.host, one.port
+    return None
+
+
+def broker_fields(image: MetadataImage, listener: str, *, fenced: bool = False) -> list[Any]:
+    """The brokers that this listener's clients can reach; `fenced` adds those out of service."""
+    found = []
+    for broker in image.brokers.values():
+        address = endpoint(broker, listener)
+        if address is not None and (fenced or not broker.fenced):
+            found.append(
+                {
+                    "node_id": broker.broker_id,
+                    "broker_id": broker.broker_id,
+                    "host": address[0],
+                    "port": address[1],
+                    "rack": broker.rack,
+                    "is_fenced": broker.fenced,
+                }
+            )
+    return found
+
+
+def controller_id(image: MetadataImage) -> int:
+    """A broker that takes requests for the controller: any live one does, it forwards them."""
+    return next((one.broker_id for one in image.brokers.values() if not one.fenced), -1)
+
+
+def partition_fields(
+    image: MetadataImage, listener: str, index: int, partition: PartitionImage
+) -> dict[str, Any]:
+    error = ErrorCode.NONE
+    if partition.leader == NO_LEADER:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    elif endpoint(image.brokers[partition.leader], listener) is None:
+        error = ErrorCode.LISTENER_NOT_FOUND
+    return {
+        "error_code": error,
+        "partition_index": index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": [one for one in partition.replicas if is_offline(image, one)],
+        "eligible_leader_replicas": partition.eligible_leader_replicas,
+        "last_known_elr": partition.last_known_elr,
+    }
+
+
+def is_offline(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is None or broker.fenced

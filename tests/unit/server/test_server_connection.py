@@ -1,0 +1,254 @@
+"""One connection on a transport made of lists: frames in any pieces, answers in request order."""
+
+import asyncio
+from struct import pack, unpack_from
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.server.connection import BUFFER_BYTES, PENDING_ANSWERS_MAX, Connection, Deferred
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.reading = True
+        self.closed = False
+
+    def get_extra_info(self, name, default=None):
+        return ("10.0.0.1", 4000) if name == "peername" else default
+
+    def write(self, data) -> None:
+        assert not self.closed
+        self.written += data
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+class Owner:
+    """Answers each request with its own body, as `kind` (the client id) asks for."""
+
+    request_bytes_max = 1 << 20
+    network = None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: list[tuple[asyncio.Future, bytes]] = []
+        self.started: list[bytes] = []
+
+    def on_connected(self, connection) -> bool:
+        return True
+
+    def on_disconnected(self, connection) -> None: ...
+
+    def dispatch(self, connection, header, buffer, end):
+        body = bytes(buffer[header.body_start : end])
+        self.started.append(body)
+        if header.client_id == "now":
+            return body
+        if header.client_id == "silent":
+            return None
+        if header.client_id == "refuse":
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        future = self.loop.create_future()
+        self.waiting.append((future, body))
+        return Deferred(future, pipelines=header.client_id == "produce")
+
+    def finish(self, which: int) -> None:
+        future, body = self.waiting.pop(which % len(self.waiting))
+        if not future.cancelled():
+            future.set_result(body)
+
+
+def frame(kind: str, body: bytes) -> bytes:
+    client = kind.encode()
+    head = pack(">hhih", 3, 0, 7, len(client)) + client
+    return pack(">i", len(head) + len(body)) + head + body
+
+
+def answers(written: bytes) -> list[bytes]:
+    found, position = [], 0
+    while position < len(written):
+        (length,) = unpack_from(">i", written, position)
+        found.append(bytes(written[position + 4 : position + 4 + length]))
+        position += 4 + length
+    return found
+
+
+def feed(connection: Connection, transport: FakeTransport, data: bytes) -> int:
+    """Deliver what fits while the connection reads; how much was taken."""
+    taken = 0
+    while taken < len(data) and transport.reading and not transport.closed:
+        buffer = connection.get_buffer(-1)
+        size = min(len(buffer), len(data) - taken)
+        assert size > 0
+        buffer[:size] = data[taken : taken + size]
+        connection.buffer_updated(size)
+        taken += size
+    return taken
+
+
+async def connect() -> tuple[Connection, FakeTransport, Owner]:
+    owner = Owner(asyncio.get_running_loop())
+    connection, transport = Connection(owner), FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport, owner
+
+
+kinds = st.sampled_from(["now", "later", "produce", "silent"])
+
+
+@given(
+    st.lists(st.tuples(kinds, st.binary(min_size=1, max_size=40)), max_size=20),
+    st.lists(st.integers(1, 60), max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_answers_come_in_request_order_whatever_the_pieces(requests, cuts, random) -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        data = b"".join(frame(kind, body) for kind, body in requests)
+        position = 0
+        for cut in [*cuts, len(data)]:
+            piece = data[position : position + cut]
+            position += feed(connection, transport, piece)
+            if owner.waiting and random.random() < 0.5:
+                owner.finish(random.randrange(99))
+                await asyncio.sleep(0)
+        while position < len(data) or owner.waiting:
+            if owner.waiting:
+                owner.finish(random.randrange(99))
+            await asyncio.sleep(0)
+            position += feed(connection, transport, data[position:])
+        await asyncio.sleep(0)
+        expected = [body for kind, body in requests if kind != "silent"]
+        assert answers(transport.written) == expected
+        assert transport.reading
+        assert connection._own is None
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_started_behind_a_request_that_waits() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        feed(connection, transport, frame("later", b"first") + frame("now", b"second"))
+        assert owner.started == [b"first"]
+        assert not transport.reading
+        owner.finish(0)
+        await asyncio.sleep(0)
+        assert answers(transport.written) == [b"first", b"second"]
+        assert transport.reading
+
+    asyncio.run(scenario())
+
+
+def test_produces_are_started_behind_each_other_up_to_a_bound() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        count = PENDING_ANSWERS_MAX + 10
+        feed(connection, transport, b"".join(frame("produce", b"%d" % n) for n in range(count)))
+        assert len(owner.started) == PENDING_ANSWERS_MAX
+        assert not transport.reading
+        while owner.waiting:
+            owner.finish(-1)
+            await asyncio.sleep(0)
+        assert answers(transport.written) == [b"%d" % n for n in range(count)]
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_larger_than_the_buffer_is_taken_whole() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        body = bytes(range(256)) * (3 * BUFFER_BYTES // 256)
+        owner.request_bytes_max = len(body) + 100
+        assert feed(connection, transport, frame("now", body)) == len(body) + 17
+        assert answers(transport.written) == [body]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, (1 << 20) + 1, 2**31 - 1])
+def test_an_absurd_length_closes_the_connection_and_allocates_nothing(length: int) -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        feed(connection, transport, pack(">i", length) + b"rubbish")
+        assert transport.closed
+        assert not owner.started
+
+    asyncio.run(scenario())
+
+
+def test_an_announced_frame_takes_memory_only_as_it_arrives() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        owner.request_bytes_max = 100 << 20
+        feed(connection, transport, pack(">i", 50 << 20) + bytes(1000))
+        assert connection._own is not None
+        assert len(connection._own) == BUFFER_BYTES
+
+    asyncio.run(scenario())
+
+
+def test_answers_before_a_malformed_request_are_still_sent() -> None:
+    async def scenario() -> None:
+        connection, transport, _ = await connect()
+        feed(connection, transport, frame("now", b"good") + frame("refuse", b"x"))
+        assert answers(transport.written) == [b"good"]
+        assert transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        connection.pause_writing()
+        assert not transport.reading
+        connection.resume_writing()
+        assert transport.reading
+        feed(connection, transport, frame("now", b"x"))
+        assert answers(transport.written) == [b"x"]
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_connection_cancels_what_it_waited_for() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        feed(connection, transport, frame("later", b"x"))
+        connection.connection_lost(None)
+        assert owner.waiting[0][0].cancelled()
+
+    asyncio.run(scenario())
+
+
+def test_draining_answers_what_is_under_way_and_then_closes() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        feed(connection, transport, frame("later", b"x"))
+        connection.close_when_quiet()
+        assert not transport.closed
+        owner.finish(0)
+        await asyncio.sleep(0)
+        assert answers(transport.written) == [b"x"]
+        assert transport.closed
+
+    asyncio.run(scenario())
