@@ -23,8 +23,9 @@ Pure. Magic, length, CRC and record count were checked by `protocol.batches.chec
 
 from collections.abc import Iterable
 from enum import Flag, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -61,23 +62,6 @@ class Action(Flag):
     RECOMPRESS = auto()
 
 
-class TopicSettings(Protocol):
-    """The part of TopicConfig that decides about batches."""
-
-    @property
-    def max_message_bytes(self) -> int: ...
-    @property
-    def compression_type(self) -> str: ...
-    @property
-    def cleanup_policy(self) -> frozenset[str]: ...
-    @property
-    def message_timestamp_type(self) -> str: ...
-    @property
-    def message_timestamp_before_max_ms(self) -> int: ...
-    @property
-    def message_timestamp_after_max_ms(self) -> int: ...
-
-
 class RecordError(NamedTuple):
     batch_index: int  # the record's place in the batch
     message: str
@@ -105,20 +89,20 @@ class ValidationRules:
         "target_codec",
     )
 
-    def __init__(self, settings: TopicSettings) -> None:
-        self._message_bytes_max = settings.max_message_bytes
-        self._before_ms_max = settings.message_timestamp_before_max_ms
-        self._after_ms_max = settings.message_timestamp_after_max_ms
-        self._is_log_append_time = settings.message_timestamp_type == "LogAppendTime"
+    def __init__(self, config: TopicConfig) -> None:
+        self._message_bytes_max = config.max_message_bytes
+        self._before_ms_max = config.message_timestamp_before_max_ms
+        self._after_ms_max = config.message_timestamp_after_max_ms
+        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
         # None: the producer's own codec is kept.
-        self.target_codec = _CODEC_OF_TYPE.get(settings.compression_type)
+        self.target_codec = _CODEC_OF_TYPE.get(config.compression_type)
         self._codec_number = -1 if self.target_codec is None else int(self.target_codec)
         opening = Action.APPEND_AS_IS
         if self._is_log_append_time:
             opening |= Action.STAMP_LOG_APPEND_TIME
         elif self._before_ms_max < _INT64_MAX:
             opening |= Action.CHECK_TIMESTAMPS
-        if "compact" in settings.cleanup_policy:
+        if "compact" in config.cleanup_policy:
             opening |= Action.CHECK_KEYS
         trusted = opening & Action.STAMP_LOG_APPEND_TIME
         self._client_actions = (opening, opening | Action.RECOMPRESS)

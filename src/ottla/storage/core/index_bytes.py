@@ -18,11 +18,11 @@ def whole_entries(data: bytes | bytearray, entry_size: int) -> bytes | bytearray
     """`data` without the zeros that a preallocated index ends in after a crash.
 
     Apache Kafka creates an index at its largest size, full of zeros, and cuts it only when
-    the segment is closed or rolled. No entry but the very first is all zeros.
+    the segment is closed or rolled.
     """
     if len(data) % entry_size:
         raise CorruptIndexError(f"{len(data)} bytes is not a multiple of {entry_size}")
-    if len(data) <= entry_size or any(data[-entry_size:]):
+    if any(data[-entry_size:]):
         return data
     used = len(data.rstrip(b"\0"))
     return data[: -(-used // entry_size) * entry_size]

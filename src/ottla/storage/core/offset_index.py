@@ -38,6 +38,7 @@ class OffsetIndex:
         """Adopt the bytes of a file. Raises CorruptIndexError if they cannot be one."""
         self.base_offset = base_offset
         self.entries_max = index_bytes_max // ENTRY_BYTES
+        # No entry is all zeros: the first batch of a segment, at position 0, is not indexed.
         self._data: bytes | bytearray = whole_entries(data, ENTRY_BYTES)
         self._entries = len(self._data) // ENTRY_BYTES
         self._last_relative = self._relative_at(self._entries - 1) if self._entries else -1

@@ -42,7 +42,9 @@ class TimeIndex:
         """Adopt the bytes of a file. Raises CorruptIndexError if they cannot be one."""
         self.base_offset = base_offset
         self.entries_max = index_bytes_max // ENTRY_BYTES
-        self._data: bytes | bytearray = whole_entries(data, ENTRY_BYTES)
+        # A lone entry of zeros is one: records of 1970 at the base offset.
+        is_lone = len(data) == ENTRY_BYTES
+        self._data: bytes | bytearray = data if is_lone else whole_entries(data, ENTRY_BYTES)
         self._entries = len(self._data) // ENTRY_BYTES
         self.last = self._find_last()
         if self._entries:
