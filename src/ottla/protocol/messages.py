@@ -1,15 +1,14 @@
 """Every message of the protocol but Produce and Fetch, with kio behind one door. Pure.
 
-kio has one class for each version of each message. Requests are decoded by its native decoder
-into these classes; a field that an older version lacks is read with `given`. Responses are
-encoded from plain dicts by functions compiled from the same classes (compiler.py), so that a
-handler fills in what the newest version has, once.
+kio has one class for each version of each message. Requests are decoded into these classes
+(decoders.py); a field that an older version lacks is read with `given`. Responses are encoded
+from plain dicts by functions compiled from the same classes (encoders.py), so that a handler
+fills in what the newest version has, once.
 
 Schema modules are imported when their version is first spoken, not before: all of them would
 take seconds and more memory than the rest of the broker.
 
-Bodies come from strangers. kio's decoder reads element by element and stops where the bytes do,
-so a claimed length costs nothing; whatever it raises becomes KafkaError(INVALID_REQUEST). Bytes
+Bodies come from strangers: whatever is wrong with one becomes KafkaError(INVALID_REQUEST). Bytes
 after a message are ignored, as Apache Kafka does.
 """
 
@@ -17,9 +16,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ottla.protocol.api import has_flexible_response_header
-from ottla.protocol.compiler import Encoder, duration_ms, encoder_of, timestamp_ms
+from ottla.protocol.decoders import Decoder, decoder_of
+from ottla.protocol.encoders import Encoder, encoder_of
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import request_header, response_header, skip_response_header
+from ottla.protocol.schemas import duration_ms, timestamp_ms
 
 __all__ = [
     "decode_request",
@@ -34,24 +35,26 @@ __all__ = [
 
 T = TypeVar("T")
 
-_request_readers: dict[tuple[int, int], Any] = {}
-_response_readers: dict[tuple[int, int], Any] = {}
+_request_decoders: dict[tuple[int, int], Decoder] = {}
+_response_decoders: dict[tuple[int, int], Decoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_encoders: dict[tuple[int, int], Encoder] = {}
 
 
 def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     """The kio entity of a request's body; KafkaError(INVALID_REQUEST) if it is not one."""
-    reader = _request_readers.get((api_key, version))
-    if reader is None:
-        reader = _request_readers[api_key, version] = _reader(_schema(api_key, version, "request"))
-    return _decode(reader, body, 0)
+    decoder = _request_decoders.get((api_key, version))
+    if decoder is None:
+        decoder = _request_decoders[api_key, version] = decoder_of(
+            _schema(api_key, version, "request")
+        )
+    return decoder(body, 0)[0]
 
 
 def encode_response(
     api_key: int, version: int, correlation_id: int, fields: Mapping[str, Any]
 ) -> bytes:
-    """The response from its correlation id on; `fields` as compiler.py takes them."""
+    """The response from its correlation id on; `fields` as encoders.py takes them."""
     encoder = _response_encoders.get((api_key, version))
     if encoder is None:
         encoder = _response_encoders[api_key, version] = encoder_of(
@@ -88,13 +91,13 @@ def encode_request(
 
 def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
     """The correlation id and the kio entity of a response frame."""
-    reader = _response_readers.get((api_key, version))
-    if reader is None:
-        reader = _response_readers[api_key, version] = _reader(
+    decoder = _response_decoders.get((api_key, version))
+    if decoder is None:
+        decoder = _response_decoders[api_key, version] = decoder_of(
             _schema(api_key, version, "response")
         )
     correlation_id, body_start = skip_response_header(api_key, version, frame)
-    return correlation_id, _decode(reader, frame, body_start)
+    return correlation_id, decoder(frame, body_start)[0]
 
 
 def given(entity: Any, name: str, default: T) -> T:
@@ -113,20 +116,3 @@ def _schema(api_key: int, version: int, entity_type: str) -> type:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} has no version {version}"
         ) from None
-
-
-def _reader(schema: type) -> Any:
-    from kio.serial import entity_reader
-
-    return entity_reader(schema)  # type: ignore[type-var]  # every schema is an Entity
-
-
-def _decode(reader: Any, data: memoryview, start: int) -> Any:
-    from kio.serial.errors import SerialError
-
-    try:
-        return reader(data.toreadonly(), start)[0]
-    except (SerialError, ValueError, OverflowError) as error:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"The message is malformed: {type(error).__name__}"
-        ) from error
