@@ -185,7 +185,7 @@ class Admin:
                     self.troubles.raise_if_hopeless()
                 if exit_code_of(error.name()) is not ExitCode.UNREACHABLE or left_s <= 0:
                     raise error_of(error, self.troubles) from exception
-            piece_s = min(piece_s * 2, 2.0)
+            piece_s = 0.25 if self.troubles.down_since else min(piece_s * 2, 2.0)
 
     def partitions_of(self, topic: str) -> list[int]:
         """The partitions of a topic, or NOT_FOUND."""

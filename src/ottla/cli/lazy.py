@@ -42,6 +42,17 @@ class ExampleGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order in which they were written, which is that of their use."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentences."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one_line(command)) for name, command in self.commands.items()]
+            )
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples under the commands."""
         write_examples(self.examples, formatter)
@@ -72,6 +83,11 @@ class LazyGroup(ExampleGroup):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(entry.name, entry.help) for entry in self.commands_at.values()])
+
+
+def one_line(command: click.Command) -> str:
+    """The first sentence of a command's help."""
+    return command.get_short_help_str(limit=90)
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:

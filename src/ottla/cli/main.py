@@ -7,7 +7,6 @@ with OTTLA_DEBUG=1, so that no user reads a stack by surprise.
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,6 +105,8 @@ def run(args: Sequence[str]) -> int:
 
 def _complain(message: str, exit_code: int, *, debug: bool = False) -> int:
     if debug:
+        import traceback
+
         traceback.print_exc()
     click.secho("Error: ", fg="red", nl=False, err=True)
     click.echo(message, err=True)

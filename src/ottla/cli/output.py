@@ -69,10 +69,7 @@ def print_table(rows: Sequence[Row], shown: Sequence[Column]) -> None:
         max([display_width(column.header), *(display_width(line[i]) for line in cells)])
         for i, column in enumerate(shown)
     ]
-    numeric = [
-        bool(rows) and all(_is_number_or_missing(row.get(column.field)) for row in rows)
-        for column in shown
-    ]
+    numeric = [_is_numeric([row.get(column.field) for row in rows]) for column in shown]
     click.secho(_line([column.header for column in shown], widths, numeric), bold=True)
     for line in cells:
         click.echo(_line(line, widths, numeric))
@@ -129,8 +126,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _is_number_or_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _is_numeric(values: Sequence[Any]) -> bool:
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    )
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

@@ -30,7 +30,7 @@ _PARTITION_COLUMNS = columns("partition", "leader", "replicas", "isr", wide=("le
 _HEALTH_COLUMNS = columns(
     "topic", "partition", "leader", "replicas", "isr", wide=("leader_address",)
 )
-_OFFSET_COLUMNS = columns("topic", "partition", "log_start_offset", "log_end_offset", "records")
+_OFFSET_COLUMNS = columns("topic", "partition", "log_start_offset", "log_end_offset", "offsets")
 
 
 @click.group(
@@ -329,7 +329,7 @@ def offsets(connection: Connection, *, name: str, only: tuple[int, ...], output:
             "partition": p,
             "log_start_offset": first[name, p],
             "log_end_offset": end[name, p],
-            "records": end[name, p] - first[name, p],
+            "offsets": end[name, p] - first[name, p],
         }
         for p in partitions
     ]

@@ -1,0 +1,262 @@
+"""What is in a file of a log directory, as rows. Pure: bytes and a name in, rows out.
+
+Segments, indexes, producer snapshots, metadata snapshots and the small text files are told apart
+by their names, as Kafka does. A file may be damaged, which is why people look at it: rows come
+until the damage, which is then raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+from uuid import UUID
+
+from ottla.cli.errors import CliError
+from ottla.cli.record_format import timestamp_text
+from ottla.protocol import batches, uuids
+from ottla.protocol.ids import Offset
+from ottla.storage.files.names import FileKind, parse_segment_file_name
+
+Row = Mapping[str, Any]
+Rows = Iterator[Row]
+
+METADATA_DIRECTORY = "__cluster_metadata-0"
+# A record may claim any size once decompressed; this is what one batch may take here.
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+
+
+class DamagedFileError(Exception):
+    """A file that ends in something else than what it began with."""
+
+
+def rows_of(
+    path: str, data: memoryview, *, is_deep: bool = False, is_metadata: bool = False
+) -> Rows:
+    """The rows of a file, chosen by its name."""
+    directory, _, name = path.rpartition("/")
+    is_metadata = is_metadata or directory.rpartition("/")[2] == METADATA_DIRECTORY
+    if name.endswith(".checkpoint"):
+        return batch_rows(data, is_deep=is_deep, is_metadata=True)
+    if (reader := _SMALL_FILES.get(name)) is not None:
+        return reader(bytes(data), path)
+    parsed = parse_segment_file_name(name)
+    if parsed is None:
+        raise CliError(
+            f"{path} is no file that Kafka writes; give a .log, .index, .timeindex, .txnindex, "
+            ".snapshot or .checkpoint file, or one of a log directory's text files."
+        )
+    if parsed.kind is FileKind.LOG:
+        return batch_rows(data, is_deep=is_deep, is_metadata=is_metadata)
+    return _INDEX_FILES[parsed.kind](bytes(data), parsed.offset)
+
+
+def batch_rows(data: memoryview, *, is_deep: bool, is_metadata: bool) -> Rows:
+    """Each batch of a segment, or with `is_deep` each record."""
+    end = 0
+    for position, header in batches.iter_batches(data):
+        batch = data[position : position + header.size_bytes]
+        if is_deep:
+            yield from _record_rows(batch, header, is_metadata=is_metadata)
+        else:
+            yield _batch_row(data, position, header)
+        end = position + header.size_bytes
+    if end < len(data) and any(data[end : end + 64]):
+        raise DamagedFileError(f"{len(data) - end} bytes at position {end} are no whole batch")
+
+
+def _batch_row(data: memoryview, position: int, header: batches.BatchHeader) -> Row:
+    from ottla.protocol.errors import KafkaError
+
+    try:
+        batches.check_batch(data, position, position + header.size_bytes)
+        problem = None
+    except KafkaError as error:
+        # Compaction leaves fewer records than offsets, which a producer may not send.
+        problem = None if _is_compacted(header) else str(error)
+    return {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.records_count,
+        "leader_epoch": header.partition_leader_epoch,
+        "size_bytes": header.size_bytes,
+        "position": position,
+        "codec": header.codec.name.lower(),
+        "max_timestamp": timestamp_text(header.max_timestamp, is_iso=True),
+        "producer_id": _unless_negative(header.producer_id),
+        "producer_epoch": _unless_negative(header.producer_epoch),
+        "base_sequence": _unless_negative(header.base_sequence),
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "timestamp_type": header.timestamp_type.name.lower(),
+        "crc": header.crc,
+        "problem": problem,
+    }
+
+
+def _is_compacted(header: batches.BatchHeader) -> bool:
+    return 0 <= header.records_count <= header.last_offset_delta
+
+
+def _record_rows(batch: memoryview, header: batches.BatchHeader, *, is_metadata: bool) -> Rows:
+    for record in batches.iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+        row: dict[str, Any] = {
+            "offset": record.offset,
+            "timestamp": timestamp_text(record.timestamp_ms, is_iso=True),
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": {name.decode(errors="replace"): _text(v) for name, v in record.headers},
+        }
+        if header.is_control:
+            row |= _control_fields(record.key, record.value)
+        elif is_metadata and record.value is not None:
+            row |= _metadata_fields(record.value)
+        yield row
+
+
+def _control_fields(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    kind = batches.parse_control_key(key)
+    if kind in (batches.ControlType.ABORT, batches.ControlType.COMMIT):
+        epoch = batches.parse_end_txn_marker(value)
+        return {"key": kind.name, "value": {"coordinator_epoch": epoch}}
+    if kind is None:
+        return {"key": "unknown control record"}
+    from ottla.raft.control_records import decode_control
+
+    return {"key": kind.name, "value": plain(decode_control(key, value))}
+
+
+def _metadata_fields(value: bytes) -> dict[str, Any]:
+    from ottla.metadata.records import decode_record
+
+    record = decode_record(value)
+    return {"key": type(record).__name__, "value": plain(record)}
+
+
+def _offset_index_rows(data: bytes, base_offset: Offset) -> Rows:
+    from ottla.storage.core.offset_index import OffsetIndex
+
+    index = OffsetIndex(base_offset, index_bytes_max=len(data), data=data)
+    for slot in range(len(index)):
+        entry = index.entry(slot)
+        if slot and entry.offset <= base_offset:
+            return  # what follows is room that an unclean stop left unused
+        yield {"offset": entry.offset, "position": entry.position}
+
+
+def _time_index_rows(data: bytes, base_offset: Offset) -> Rows:
+    from ottla.storage.core.time_index import TimeIndex
+
+    index = TimeIndex(base_offset, index_bytes_max=len(data), data=data)
+    for slot in range(len(index)):
+        entry = index.entry(slot)
+        if slot and entry.timestamp_ms <= 0:
+            return
+        yield {
+            "timestamp": timestamp_text(entry.timestamp_ms, is_iso=True),
+            "timestamp_ms": entry.timestamp_ms,
+            "offset": entry.offset,
+        }
+
+
+def _transaction_index_rows(data: bytes, base_offset: Offset) -> Rows:
+    from ottla.storage.core.transaction_index import TransactionIndex
+
+    for aborted in TransactionIndex(base_offset, data).transactions:
+        yield aborted._asdict()
+
+
+def _producer_snapshot_rows(data: bytes, _base_offset: Offset) -> Rows:
+    from ottla.storage.core.producer_snapshots import decode_snapshot
+
+    for entry in decode_snapshot(data):
+        yield {
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": timestamp_text(entry.last_timestamp_ms, is_iso=True),
+            "coordinator_epoch": entry.coordinator_epoch,
+            "transaction_first_offset": entry.transaction_first_offset,
+        }
+
+
+_INDEX_FILES: Mapping[FileKind, Callable[[bytes, Offset], Rows]] = {
+    FileKind.OFFSET_INDEX: _offset_index_rows,
+    FileKind.TIME_INDEX: _time_index_rows,
+    FileKind.TRANSACTION_INDEX: _transaction_index_rows,
+    FileKind.SNAPSHOT: _producer_snapshot_rows,
+}
+
+
+def _meta_properties_rows(data: bytes, path: str) -> Rows:
+    from ottla.storage.files.meta_properties import decode_meta_properties
+
+    yield plain(decode_meta_properties(data, path)._asdict())
+
+
+def _partition_metadata_rows(data: bytes, path: str) -> Rows:
+    from ottla.storage.files.partition_metadata import decode_partition_metadata
+
+    yield {"topic_id": plain(decode_partition_metadata(data, path))}
+
+
+def _leader_epoch_rows(data: bytes, path: str) -> Rows:
+    from ottla.storage.files.checkpoint import decode_leader_epochs
+
+    for entry in decode_leader_epochs(data, path):
+        yield {"epoch": entry.epoch, "start_offset": entry.start_offset}
+
+
+def _offset_checkpoint_rows(data: bytes, path: str) -> Rows:
+    from ottla.storage.files.checkpoint import decode_offsets
+
+    for topic_partition, offset in sorted(decode_offsets(data, path).items()):
+        yield {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "offset": offset,
+        }
+
+
+def _quorum_state_rows(data: bytes, path: str) -> Rows:
+    from ottla.raft.quorum_state import parse_quorum_state
+
+    yield plain(parse_quorum_state(data.decode())._asdict())
+
+
+_SMALL_FILES: Mapping[str, Callable[[bytes, str], Rows]] = {
+    "meta.properties": _meta_properties_rows,
+    "partition.metadata": _partition_metadata_rows,
+    "leader-epoch-checkpoint": _leader_epoch_rows,
+    "recovery-point-offset-checkpoint": _offset_checkpoint_rows,
+    "replication-offset-checkpoint": _offset_checkpoint_rows,
+    "log-start-offset-checkpoint": _offset_checkpoint_rows,
+    "cleaner-offset-checkpoint": _offset_checkpoint_rows,
+    "quorum-state": _quorum_state_rows,
+}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can carry: ids as Kafka prints them, dataclasses as dicts."""
+    if isinstance(value, UUID):
+        return uuids.encode(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return _text(value)
+    return value
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    text = data.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _unless_negative(number: int) -> int | None:
+    return None if number < 0 else number
