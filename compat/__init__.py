@@ -1,0 +1,1 @@
+"""Foreign clients, tools and brokers against Ottla, judged by results that they report."""

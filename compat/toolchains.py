@@ -1,0 +1,111 @@
+"""Which program drives which client, and how it is built once into `.cache`.
+
+Each function returns the command and the environment of one driver, or raises `Missing` with
+the sentence that a skipped test shows. Downloads (npm packages, Go modules, jars) and builds
+happen when they are not there yet or older than their sources.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.brokers import CACHE, DOWNLOAD_S_MAX, ROOT, Missing, java_command, kafka_jars
+from bench.brokers import quiet_environment as quiet_java
+
+COMPAT = ROOT / "compat"
+
+
+class Driver(NamedTuple):
+    command: list[str]
+    environment: dict[str, str]
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is not installed")
+    return found
+
+
+def _build(command: list[str], *, cwd: Path, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DOWNLOAD_S_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr)[-800:]
+        raise Missing(f"`{' '.join(command[:3])}` failed: {tail}")
+
+
+def _is_older(built: Path, *sources: Path) -> bool:
+    if not built.exists():
+        return True
+    return built.stat().st_mtime < max(source.stat().st_mtime for source in sources)
+
+
+def _python(module: str) -> Driver:
+    command = [sys.executable, "-m", f"compat.drivers.{module}"]
+    return Driver(command, {**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def _kcat() -> Driver:
+    _program("kcat")
+    return _python("kcat")
+
+
+def go_environment() -> dict[str, str]:
+    """Modules go into `.cache`, writable so that removing the folder removes them."""
+    settings = {"GOMODCACHE": str(CACHE / "go-mod"), "GOFLAGS": "-modcacherw"}
+    return {**os.environ, **settings}
+
+
+def _franz_go() -> Driver:
+    go = _program("go")
+    source, built = COMPAT / "go", CACHE / "compat" / "franzgo"
+    if _is_older(built, source / "main.go", source / "go.mod"):
+        built.parent.mkdir(parents=True, exist_ok=True)
+        command = [go, "build", "-o", str(built), "."]
+        _build(command, cwd=source, environment=go_environment())
+    return Driver([str(built)], dict(os.environ))
+
+
+def _kafkajs() -> Driver:
+    node, npm = _program("node"), _program("npm")
+    source, folder = COMPAT / "node", CACHE / "node"
+    modules = folder / "node_modules"
+    if _is_older(modules / ".package-lock.json", source / "package-lock.json"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copyfile(source / name, folder / name)
+        _build([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder)
+    environment = {**os.environ, "OTTLA_NODE_MODULES": str(modules)}
+    return Driver([node, str(source / "driver.js")], environment)
+
+
+def _java() -> Driver:
+    javac, jars = _program("javac"), kafka_jars()
+    source, built = COMPAT / "java" / "CompatDriver.java", CACHE / "compat" / "java"
+    if _is_older(built / "CompatDriver.class", source):
+        built.mkdir(parents=True, exist_ok=True)
+        _build([javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(built), str(source)], cwd=ROOT)
+    return Driver(java_command("CompatDriver", classpath=str(built)), quiet_java())
+
+
+DRIVERS: dict[str, Callable[[], Driver]] = {
+    "confluent-kafka": lambda: _python("confluent"),
+    "aiokafka": lambda: _python("aio"),
+    "kafka-python": lambda: _python("kafka_python"),
+    "kcat": _kcat,
+    "franz-go": _franz_go,
+    "kafkajs": _kafkajs,
+    "java": _java,
+}
