@@ -1,0 +1,31 @@
+"""What a log directory that cannot be trusted any more looks like to the rooms above. Pure.
+
+A disk that refuses a write leaves a choice: undo it and refuse the one request, or give
+up the directory. A log that could not put its files back into a known state raises
+`LogDirFailure`; the log manager takes the directory offline, and its partitions answer
+KAFKA_STORAGE_ERROR while the other directories go on serving (KIP-112).
+"""
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+
+class LogDirFailure(KafkaError):
+    """The disk under `directory` failed; clients are told KAFKA_STORAGE_ERROR."""
+
+    def __init__(self, directory: str, cause: BaseException | str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {directory} has failed: {cause}"
+        )
+        self.directory = directory
+        self.cause = cause
+
+
+class DiskFull(KafkaError):
+    """There was no room for one append, which was undone; the log goes on when there is."""
+
+    def __init__(self, directory: str, cause: BaseException | str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {directory} has no room left: {cause}"
+        )
+        self.directory = directory
+        self.cause = cause

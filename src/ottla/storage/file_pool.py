@@ -1,0 +1,140 @@
+"""How thousands of segments share a few hundred file descriptors.
+
+A broker with ten thousand partitions has tens of thousands of segment files, and a
+process may hold a few thousand descriptors. Opening a file for each request would double
+the cost of a fetch, so opened files stay open until room is needed: the pool goes round
+its files like the hand of a clock and closes the first one that nobody used since the
+hand last passed (second chance). A file that a slice in flight points into is pinned and
+never closed.
+
+Owned by the log manager; used on the event loop only. A pinned file may be read from an
+offload thread.
+
+Invariant: a `PooledFile` is in the ring exactly once while its file is open.
+"""
+
+from collections import deque
+
+from ottla.runtime.interfaces import Disk, File
+
+# Leaves most of the usual limit of 1,024 descriptors to connections.
+OPEN_FILES_MAX = 512
+
+
+class PooledFile:
+    """One path that is opened when needed and closed when others need the room."""
+
+    __slots__ = ("_pool", "file", "is_referenced", "is_retired", "path", "pins")
+
+    def __init__(self, pool: "FilePool", path: str) -> None:
+        self._pool = pool
+        self.path = path
+        self.file: File | None = None
+        self.is_referenced = False
+        self.is_retired = False
+        self.pins = 0
+
+    def use(self) -> File:
+        """The open file, good until the next call into the pool unless pinned."""
+        self.is_referenced = True
+        return self.file or self._pool.open(self)
+
+    def pin(self) -> File:
+        """The open file, good until `release`."""
+        self.pins += 1
+        try:
+            return self.use()
+        except OSError:
+            self.pins -= 1
+            raise
+
+    def release(self) -> None:
+        """Give one pin back."""
+        if self.pins <= 0:
+            raise ValueError(f"{self.path} was released more often than it was pinned")
+        self.pins -= 1
+        if self.is_retired and self.pins == 0:
+            self._pool.close(self)
+
+    def retire(self) -> None:
+        """The path is no longer part of any log: close it once nobody reads it."""
+        self.is_retired = True
+        if self.pins == 0:
+            self._pool.close(self)
+
+    def close(self) -> None:
+        """Close now unless pinned; the next use opens again."""
+        if self.pins == 0:
+            self._pool.close(self)
+
+
+class FilePool:
+    """At most `capacity` open files, more only while that many are pinned."""
+
+    __slots__ = ("_capacity", "_disk", "_ring")
+
+    def __init__(self, disk: Disk, capacity: int = OPEN_FILES_MAX) -> None:
+        if capacity < 1:
+            raise ValueError(f"A pool of {capacity} files can hold none")
+        self._disk = disk
+        self._capacity = capacity
+        self._ring: deque[PooledFile] = deque()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._ring)
+
+    def handle(self, path: str) -> PooledFile:
+        """A handle for `path`; nothing is opened yet."""
+        return PooledFile(self, path)
+
+    def create(self, path: str) -> PooledFile:
+        """A handle for `path`, which is created if it does not exist."""
+        handle = PooledFile(self, path)
+        self._make_room()
+        handle.file = self._disk.open(path, create=True)
+        handle.is_referenced = True
+        self._ring.append(handle)
+        return handle
+
+    def open(self, handle: PooledFile) -> File:
+        """Open the handle's file, closing another where the pool is full."""
+        if handle.file is not None:
+            return handle.file
+        self._make_room()
+        file = self._disk.open(handle.path)
+        handle.file = file
+        self._ring.append(handle)
+        return file
+
+    def close(self, handle: PooledFile) -> None:
+        """Close the handle's file if it is open."""
+        file = handle.file
+        if file is None:
+            return
+        handle.file = None
+        self._ring.remove(handle)
+        file.close()
+
+    def close_all(self) -> None:
+        """Close every file, pinned or not: the node is going down."""
+        while self._ring:
+            handle = self._ring.popleft()
+            file, handle.file = handle.file, None
+            if file is not None:
+                file.close()
+
+    def _make_room(self) -> None:
+        ring = self._ring
+        # Two rounds: the first takes the second chances away, the second closes.
+        for _ in range(2 * len(ring)):
+            if len(ring) < self._capacity:
+                return
+            handle = ring.popleft()
+            if handle.pins or handle.is_referenced:
+                handle.is_referenced = False
+                ring.append(handle)
+                continue
+            file, handle.file = handle.file, None
+            if file is not None:
+                file.close()

@@ -1,0 +1,109 @@
+"""What written batches mean for the producer state: the one path for followers and recovery.
+
+The leader decides whether a batch may be written (ProducerState.check); whoever finds it
+written, because the leader sent it or because it lies on disk, only repeats its effect.
+
+Functions over objects that the PartitionLog owns.
+"""
+
+from ottla.protocol.batches import (
+    BatchHeader,
+    ControlType,
+    iter_records,
+    parse_control_key,
+    parse_end_txn_marker,
+)
+from ottla.protocol.ids import Offset, ProducerId
+from ottla.runtime.interfaces import Buffer
+from ottla.storage.core.producer_state import CompletedTransaction, ProducerState
+from ottla.storage.core.transaction_index import AbortedTransaction
+from ottla.storage.log_segments import LogSegments
+from ottla.storage.segment import Segment
+
+
+class Marker:
+    """The end of a transaction, as its control batch says it."""
+
+    __slots__ = ("coordinator_epoch", "is_abort")
+
+    def __init__(self, *, is_abort: bool, coordinator_epoch: int) -> None:
+        self.is_abort = is_abort
+        self.coordinator_epoch = coordinator_epoch
+
+
+def marker_of(batch: Buffer) -> Marker | None:
+    """The transaction marker in a control batch; None if it is of another kind or empty."""
+    for record in iter_records(batch):
+        control_type = parse_control_key(record.key)
+        if control_type not in (ControlType.COMMIT, ControlType.ABORT):
+            return None
+        return Marker(
+            is_abort=control_type is ControlType.ABORT,
+            coordinator_epoch=parse_end_txn_marker(record.value),
+        )
+    return None  # compaction emptied it
+
+
+def replay_data_batch(producers: ProducerState, header: BatchHeader) -> None:
+    """Remember a written batch of records."""
+    producers.apply(
+        ProducerId(header.producer_id),
+        header.producer_epoch,
+        header.base_sequence,
+        Offset(header.base_offset),
+        Offset(header.last_offset),
+        header.max_timestamp,
+        header.is_transactional,
+    )
+
+
+def replay_control_batch(
+    producers: ProducerState, header: BatchHeader, batch: Buffer
+) -> CompletedTransaction | None:
+    """Remember a written control batch; the transaction that it completed."""
+    marker = marker_of(batch)
+    if marker is None:
+        return None
+    return producers.apply_marker(
+        ProducerId(header.producer_id),
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        offset=Offset(header.base_offset),
+        timestamp_ms=header.max_timestamp,
+        is_abort=marker.is_abort,
+    )
+
+
+def note_completed(segment: Segment, completed: CompletedTransaction) -> None:
+    """Put an aborted transaction into the index of the segment that holds its marker."""
+    if completed.is_aborted:
+        segment.note_aborted(
+            AbortedTransaction(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                completed.last_stable_offset,
+            )
+        )
+
+
+def replay_segments(
+    producers: ProducerState, segments: LogSegments, *, log_start_offset: int, end_offset: int
+) -> None:
+    """Bring `producers` from its end offset up to `end_offset` by reading batch headers."""
+    for segment in segments.from_floor(producers.end_offset):
+        if segment.base_offset >= end_offset:
+            break
+        start_offset = max(segment.base_offset, producers.end_offset, log_start_offset)
+        position = segment.position_of(start_offset)
+        if position is None:
+            continue
+        for at, header in segment.headers(position):
+            if header.last_offset >= end_offset:
+                break
+            if header.producer_id >= 0:
+                if header.is_control:
+                    replay_control_batch(producers, header, segment.batch_at(at, header))
+                else:
+                    replay_data_batch(producers, header)
+    producers.end_offset = Offset(end_offset)

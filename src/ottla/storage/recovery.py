@@ -1,0 +1,397 @@
+"""Opening a partition's directory: what a crash left is put right, then the log is built.
+
+After a clean shutdown the files are trusted. After any other end, everything from the
+recovery point on is suspect: the tail may be torn, a file may be shorter than what was
+written to it or end in zeros, renamed files may bear their old names again, and indexes and
+snapshots may be of any age. So the batches themselves are read, their length, format, CRC
+and order checked, the first bad one and all after it cut off, and indexes, transaction
+index, producer state, snapshots and leader epochs rebuilt on the way, in one pass.
+
+Runs on the event loop when a log is first used, or in a thread while nobody can use the log.
+
+Invariant: what is served after recovery is a prefix of what was written, of whole batches.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.batches import (
+    ATTRIBUTES_AT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_MIN,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+)
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.ids import Epoch, Offset, TopicPartition
+from ottla.runtime.interfaces import Runtime
+from ottla.storage.core.index_bytes import CorruptIndexError
+from ottla.storage.core.leader_epochs import LeaderEpochs
+from ottla.storage.core.producer_state import ProducerState
+from ottla.storage.failures import LogDirFailure
+from ottla.storage.file_pool import FilePool
+from ottla.storage.files.checkpoint import (
+    LEADER_EPOCHS,
+    decode_leader_epochs,
+    encode_leader_epochs,
+)
+from ottla.storage.files.malformed import MalformedFileError
+from ottla.storage.files.names import FileKind, SegmentFileName
+from ottla.storage.leftovers import settle_leftovers
+from ottla.storage.log import LoadedLog, PartitionLog
+from ottla.storage.log_segments import LogSegments
+from ottla.storage.producer_replay import (
+    note_completed,
+    replay_control_batch,
+    replay_data_batch,
+    replay_segments,
+)
+from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.segment import CorruptSegmentError, Segment
+
+# Large enough that the calls cost nothing beside the CRC, small enough to be reused.
+_SCAN_CHUNK_BYTES = 4 << 20
+
+
+class OpenOptions(NamedTuple):
+    """What the log manager knows about a partition before its directory is opened."""
+
+    config: TopicConfig
+    had_clean_shutdown: bool
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    producer_expiration_ms: int = 86_400_000
+    is_verification_required: bool = False
+
+
+def open_log(
+    runtime: Runtime,
+    pool: FilePool,
+    topic_partition: TopicPartition,
+    topic_id: UUID | None,
+    directory: str,
+    options: OpenOptions,
+    *,
+    on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
+    on_recovery_point_lowered: Callable[[], None] = lambda: None,
+) -> PartitionLog:
+    """The log in `directory`, recovered if need be. Raises LogDirFailure."""
+    try:
+        loaded = _Loader(runtime, pool, directory, options).load()
+    except (OSError, MalformedFileError, CorruptSegmentError) as error:
+        failure = LogDirFailure(directory.rpartition("/")[0], error)
+        on_failure(failure)
+        raise failure from error
+    return PartitionLog(
+        runtime,
+        pool,
+        topic_partition=topic_partition,
+        topic_id=topic_id,
+        directory=directory,
+        config=options.config,
+        loaded=loaded,
+        on_failure=on_failure,
+        on_recovery_point_lowered=on_recovery_point_lowered,
+    )
+
+
+class _Loader:
+    def __init__(
+        self, runtime: Runtime, pool: FilePool, directory: str, options: OpenOptions
+    ) -> None:
+        self._disk = runtime.disk
+        self._now_ms = runtime.clock.wall_ms()
+        self._pool = pool
+        self._directory = directory
+        self._options = options
+        self._epochs = LeaderEpochs()
+        self._snapshots = ProducerSnapshotFiles(self._disk, directory)
+        self._producers = ProducerState(
+            expiration_ms=options.producer_expiration_ms,
+            is_verification_required=options.is_verification_required,
+        )
+        self._has_state = False
+        self._with_txn_index: set[int] = set()
+
+    def load(self) -> LoadedLog:
+        options = self._options
+        files = settle_leftovers(self._disk, self._directory)
+        self._snapshots.offsets = {file.offset for file in files if file.kind is FileKind.SNAPSHOT}
+        self._with_txn_index = {
+            file.offset for file in files if file.kind is FileKind.TRANSACTION_INDEX
+        }
+        stored_epochs = self._load_epochs()
+        segments = LogSegments(self._load_segments(files))
+        has_new_names = not options.had_clean_shutdown
+        log_end_offset = self._recover(segments, _unindexed(files))
+        if log_end_offset < options.log_start_offset:
+            # Files were lost: what is left lies below what was deleted on purpose.
+            self._drop(segments, list(segments))
+        if not len(segments):
+            segments.add(self._create_segment(options.log_start_offset))
+            log_end_offset = options.log_start_offset
+            self._epochs.clear()
+            self._has_state = False
+            has_new_names = True
+        log_start_offset = max(options.log_start_offset, segments.first.base_offset)
+        self._epochs.truncate_tail(Offset(log_end_offset))
+        self._epochs.truncate_head(Offset(log_start_offset))
+        self._save_epochs(stored_epochs)
+        segments.last.become_active(log_end_offset)
+        self._load_producers(segments, log_start_offset, log_end_offset)
+        recovery_point = min(options.recovery_point, log_end_offset)
+        return LoadedLog(
+            segments,
+            self._epochs,
+            self._producers,
+            self._snapshots,
+            log_start_offset,
+            log_end_offset,
+            log_end_offset if options.had_clean_shutdown else recovery_point,
+            has_new_names,
+        )
+
+    # Files.
+
+    def _load_segments(self, files: list[SegmentFileName]) -> list[Segment]:
+        bases = {file.offset for file in files if file.kind is FileKind.LOG}
+        for file in files:
+            if file.offset not in bases and file.kind is not FileKind.SNAPSHOT:
+                self._disk.remove(f"{self._directory}/{file.offset:020d}{file.kind.value}")
+        config = self._options.config
+        return [
+            Segment(
+                self._disk,
+                self._pool,
+                self._directory,
+                base_offset,
+                size=self._disk.size(f"{self._directory}/{base_offset:020d}.log"),
+                index_interval_bytes=config.index_interval_bytes,
+                index_bytes_max=config.segment_index_bytes,
+                created_ms=self._now_ms,
+            )
+            for base_offset in sorted(bases)
+        ]
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        config = self._options.config
+        return Segment.create(
+            self._disk,
+            self._pool,
+            self._directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            index_bytes_max=config.segment_index_bytes,
+            created_ms=self._now_ms,
+        )
+
+    def _drop(self, segments: LogSegments, doomed: list[Segment]) -> None:
+        """Remove segments at once: nobody can be reading them."""
+        for segment in doomed:
+            segments.remove(segment)
+            for path in segment.mark_deleted():
+                self._disk.remove(path)
+            self._snapshots.remove(Offset(segment.base_offset))
+
+    def _load_epochs(self) -> bytes:
+        path = f"{self._directory}/{LEADER_EPOCHS}"
+        try:
+            data = self._disk.read_bytes(path)
+        except FileNotFoundError:
+            return b""
+        self._epochs = LeaderEpochs(decode_leader_epochs(data, path))
+        return data
+
+    def _save_epochs(self, stored: bytes) -> None:
+        data = encode_leader_epochs(self._epochs.entries)
+        if data != stored and (stored or self._epochs.entries):
+            self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
+
+    # Segments.
+
+    def _recover(self, segments: LogSegments, unindexed: set[int]) -> int:
+        """Recover what must be and drop what cannot follow; the log end offset."""
+        if not len(segments):
+            return self._options.log_start_offset
+        unflushed = set(unindexed)
+        is_clean = self._options.had_clean_shutdown
+        if not is_clean:
+            suspects = segments.from_floor(self._options.recovery_point)
+            unflushed.update(segment.base_offset for segment in suspects)
+        next_offset: int | None = None
+        ordered = list(segments)
+        for at, segment in enumerate(ordered):
+            if self._contradicts(segment, next_offset):
+                self._drop(segments, ordered[at:])
+                break
+            if segment.base_offset not in unflushed and self._has_sound_txn_index(segment):
+                next_offset = None
+                continue
+            scanned = self._recover_segment(segment, segments)
+            next_offset = scanned.next_offset
+            if scanned.is_cut and not is_clean:
+                self._drop(segments, ordered[at + 1 :])
+                break
+        return segments.last.read_next_offset() if next_offset is None else next_offset
+
+    def _contradicts(self, segment: Segment, next_offset: int | None) -> bool:
+        """Whether a segment cannot follow one that was recovered up to `next_offset`."""
+        if next_offset is None or next_offset == segment.base_offset:
+            return False
+        # Below: a truncated segment whose name came back. Above: the end of the one before
+        # it never reached the disk; only compaction leaves such holes on purpose.
+        if next_offset > segment.base_offset:
+            return True
+        return not self._options.had_clean_shutdown and not self._options.config.is_compacted
+
+    def _has_sound_txn_index(self, segment: Segment) -> bool:
+        if segment.base_offset not in self._with_txn_index:
+            return True
+        try:
+            segment.txn_index  # noqa: B018
+        except CorruptIndexError:
+            return False
+        return True
+
+    def _recover_segment(self, segment: Segment, segments: LogSegments) -> "_Scanned":
+        producers = self._producers
+        if not self._has_state or producers.end_offset != segment.base_offset:
+            self._snapshots.load_latest(
+                producers,
+                log_start_offset=self._options.log_start_offset,
+                end_offset=segment.base_offset,
+                now_ms=self._now_ms,
+            )
+            replay_segments(
+                producers,
+                segments,
+                log_start_offset=self._options.log_start_offset,
+                end_offset=segment.base_offset,
+            )
+            self._has_state = True
+        scanned = scan_segment(segment, producers, self._epochs)
+        if scanned.size < segment.size:
+            segment.log.use().truncate(scanned.size)
+            segment.size = scanned.size
+        segment.become_inactive()
+        segment.save_indexes()
+        producers.end_offset = Offset(scanned.next_offset)
+        self._snapshots.replace(producers)
+        return scanned
+
+    def _load_producers(
+        self, segments: LogSegments, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        self._snapshots.remove_strays(segments.base_offsets)
+        if self._has_state and self._producers.end_offset == log_end_offset:
+            return
+        has_snapshots = self._snapshots.latest is not None
+        self._snapshots.load_latest(
+            self._producers,
+            log_start_offset=log_start_offset,
+            end_offset=log_end_offset,
+            now_ms=self._now_ms,
+        )
+        # Without any snapshot, a log that was closed in order has never seen a producer id.
+        if has_snapshots or not self._options.had_clean_shutdown:
+            replay_segments(
+                self._producers,
+                segments,
+                log_start_offset=log_start_offset,
+                end_offset=log_end_offset,
+            )
+        self._producers.end_offset = Offset(log_end_offset)
+        if log_end_offset > log_start_offset:
+            self._snapshots.take(self._producers)
+
+
+def _unindexed(files: list[SegmentFileName]) -> set[int]:
+    """Base offsets of segments whose offset index is missing."""
+    indexed = {file.offset for file in files if file.kind is FileKind.OFFSET_INDEX}
+    return {
+        file.offset for file in files if file.kind is FileKind.LOG and file.offset not in indexed
+    }
+
+
+class _Scanned(NamedTuple):
+    size: int  # of the valid batches
+    next_offset: int
+    is_cut: bool
+
+
+def scan_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs) -> _Scanned:
+    """Read every batch of a segment up to the first bad one, rebuilding what follows from them.
+
+    `producers` must be the state at the segment's base offset.
+    """
+    segment.reset_indexes()
+    latest = epochs.latest
+    latest_epoch = -1 if latest is None else latest.epoch
+    next_offset = segment.base_offset
+    position, size = 0, segment.size
+    wanted = _SCAN_CHUNK_BYTES
+    while size - position >= HEADER_BYTES:
+        chunk = segment.log.use().pread(min(wanted, size - position), position)
+        wanted = _SCAN_CHUNK_BYTES
+        at = 0
+        with memoryview(chunk) as view:
+            while len(chunk) - at >= HEADER_BYTES:
+                header = BatchHeader._make(HEADER.unpack_from(chunk, at))
+                end = at + header.batch_length + LOG_OVERHEAD_BYTES
+                if not _is_plausible(header, next_offset, segment, size - position - at):
+                    return _Scanned(position + at, next_offset, True)
+                if end > len(chunk):
+                    wanted = max(end - at, _SCAN_CHUNK_BYTES)
+                    break
+                batch = view[at:end]
+                if crc32c(batch[ATTRIBUTES_AT:]) != header.crc or not _replay(
+                    segment, producers, header, batch
+                ):
+                    return _Scanned(position + at, next_offset, True)
+                if header.partition_leader_epoch > latest_epoch:
+                    latest_epoch = header.partition_leader_epoch
+                    epochs.assign(Epoch(latest_epoch), Offset(header.base_offset))
+                segment.note_recovered_batch(
+                    position + at, end - at, header.last_offset, header.max_timestamp
+                )
+                next_offset = header.next_offset
+                at = end
+        if at == 0 and wanted == _SCAN_CHUNK_BYTES:
+            break  # fewer bytes than the file's size promised
+        position += at
+    return _Scanned(position, next_offset, position < size)
+
+
+def _is_plausible(header: BatchHeader, next_offset: int, segment: Segment, bytes_left: int) -> bool:
+    """Whether these bytes can be the header of the next batch at all."""
+    return (
+        LENGTH_MIN <= header.batch_length <= bytes_left - LOG_OVERHEAD_BYTES
+        and header.magic == MAGIC
+        and header.base_offset >= next_offset
+        and header.last_offset_delta >= 0
+        and header.last_offset <= segment.offset_max
+    )
+
+
+def _replay(
+    segment: Segment, producers: ProducerState, header: BatchHeader, batch: memoryview
+) -> bool:
+    """Repeat the batch's effect on producers and transactions; False if it makes no sense."""
+    if header.producer_id < 0:
+        return True
+    if not header.is_control:
+        replay_data_batch(producers, header)
+        return True
+    try:
+        completed = replay_control_batch(producers, header, batch)
+    except KafkaError:
+        return False
+    if completed is not None:
+        note_completed(segment, completed)
+    return True

@@ -1,0 +1,102 @@
+"""Batches that a leader must open or change before it writes them: the slow way in.
+
+Most batches are written as they came (PartitionLog.append_as_leader decides that from the
+header alone). What ends up here is refused with the right error, or needs its keys or
+timestamps looked at (compacted topics, `message.timestamp.before.max.ms`), a stamp of the
+append time, or another codec.
+
+Pure, but for the codec libraries that it loads. Memory is bounded by `decompressed_bytes_max`.
+"""
+
+from typing import NamedTuple
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.batches import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    build_batch,
+    check_batch,
+    count_records,
+    iter_batches,
+    iter_records,
+    read_header,
+    set_log_append_time,
+)
+from ottla.protocol.codecs import Codec
+from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.core.batch_validation import Action, ValidationRules, check_batch_count
+
+# What one batch may grow to when it is opened. Honest batches stay far below: clients fill
+# them to at most a few megabytes before they compress.
+DECOMPRESSED_BYTES_MAX = 128 << 20
+
+# The value of compression.lz4.level that Kafka's own compressor takes as its fast one.
+_LZ4_LEVEL_FAST = 9
+_GZIP_LEVEL_DEFAULT = -1
+
+_OPENING = Action.CHECK_KEYS | Action.CHECK_TIMESTAMPS | Action.RECOMPRESS
+
+
+class Prepared(NamedTuple):
+    """A batch ready to be given its offset and written."""
+
+    batch: bytearray | memoryview
+    header: BatchHeader
+    log_append_time_ms: int  # -1 unless the topic keeps it
+
+
+def prepare_batch(
+    records: bytearray | memoryview,
+    rules: ValidationRules,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    origin: AppendOrigin,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Prepared:
+    """Validate the one batch in `records`, rewriting it where the topic demands."""
+    batch = _only_batch(records)
+    header = check_batch(batch, 0, len(batch))
+    action = rules.decide(header, now_ms, origin)
+    if header.codec == Codec.NONE and not header.is_control:
+        count_records(batch)
+    if action & _OPENING:
+        opened = list(iter_records(batch, decompressed_bytes_max=decompressed_bytes_max))
+        rules.check_records(opened, action, now_ms)
+        if Action.RECOMPRESS in action and rules.target_codec is not None:
+            batch = build_batch(
+                opened,
+                codec=rules.target_codec,
+                codec_level=_level_of(rules.target_codec, config),
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                is_transactional=header.is_transactional,
+            )
+            rules.check_size(len(batch))
+    log_append_time_ms = NO_TIMESTAMP
+    if Action.STAMP_LOG_APPEND_TIME in action:
+        log_append_time_ms = now_ms
+        set_log_append_time(batch, 0, now_ms)
+    return Prepared(batch, read_header(batch), log_append_time_ms)
+
+
+def _only_batch(records: bytearray | memoryview) -> bytearray | memoryview:
+    """The one batch, without bytes behind it that are less than another batch."""
+    sizes = [header.size_bytes for _, header in iter_batches(records)]
+    if len(sizes) == 1 and sizes[0] == len(records):
+        return records
+    if not sizes and len(records):
+        check_batch(records, 0, len(records))  # says what is wrong with it
+    check_batch_count(len(sizes))
+    return memoryview(records)[: sizes[0]]
+
+
+def _level_of(codec: Codec, config: TopicConfig) -> int | None:
+    if codec is Codec.GZIP and config.compression_gzip_level != _GZIP_LEVEL_DEFAULT:
+        return config.compression_gzip_level
+    if codec is Codec.LZ4 and config.compression_lz4_level != _LZ4_LEVEL_FAST:
+        return config.compression_lz4_level
+    if codec is Codec.ZSTD:
+        return config.compression_zstd_level
+    return None
