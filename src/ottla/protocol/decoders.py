@@ -56,8 +56,9 @@ def decoder_of(schema: Any) -> Decoder:
         try:
             return decode(view, pos, len(view))
         except (IndexError, StructError, UnicodeDecodeError, OverflowError, _Misfit) as error:
+            what = str(error) or "a length does not fit"
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"The bytes are not a {name}: {error or 'misfit'}"
+                ErrorCode.INVALID_REQUEST, f"The bytes are not a {name}: {what}"
             ) from error
 
     return decoder

@@ -4,13 +4,23 @@ kio writes a schema into annotations and field metadata: `X | None` may be null,
 is an array, a dataclass is a struct, `kafka_type` names the primitive, `tag` makes the field a
 tagged one (KIP-482). Durations and timestamps are Python's in kio's entities and integers of
 milliseconds on the wire and in the dicts that Ottla encodes.
+
+kio registers its types with hypothesis wherever that is installed, which costs a developer's
+broker half a second and 20 MB. It is told that there is none, unless it is loaded already.
 """
 
 import datetime
+import sys
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID
+
+if "hypothesis" not in sys.modules:
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]  # so that importing it fails
+    import kio.static.primitive  # noqa: F401
+
+    del sys.modules["hypothesis"]
 
 FIXED_FORMATS = {
     "int8": "b",
