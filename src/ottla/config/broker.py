@@ -43,9 +43,16 @@ from ottla.config.listeners import (
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
 
+_SYNONYM_GROUPS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+LISTENER_KEY: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
+
 # Keys that Kafka hands to plugins, or that repeat another key for one listener.
 _PASSED_THROUGH: Final = re.compile(
-    r"listener\.name\.[^.]+\..+|config\.providers\..+|rsm\.config\..+|rlmm\.config\..+"
+    LISTENER_KEY.pattern + r"|config\.providers\..+|rsm\.config\..+|rlmm\.config\..+"
 )
 
 
@@ -177,7 +184,12 @@ class BrokerConfig:
         """The config of a node that starts with these texts, or ConfigError."""
         for name in mapping:
             _check_known(name)
-        return _build(dict(mapping), {}, {})
+        static = dict(mapping)
+        if "broker.id" in static:
+            static.setdefault("node.id", static["broker.id"])
+        elif "node.id" in static:
+            static["broker.id"] = static["node.id"]
+        return _build(static, {}, {})
 
     def with_dynamic(
         self, *, default: Mapping[str, str], broker: Mapping[str, str]
@@ -226,6 +238,17 @@ class BrokerConfig:
         return (f"Ottla knows but does not obey yet: {', '.join(unused)}.",)
 
 
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The keys that decide together with `name`, the one that counts first in front."""
+    for group in _SYNONYM_GROUPS:
+        if name in group:
+            return group
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    prefixed = LISTENER_KEY.fullmatch(name)
+    return (name, prefixed[1]) if prefixed else (name,)
+
+
 def _check_known(name: str) -> None:
     if name in BROKER_TABLE.keys or _PASSED_THROUGH.fullmatch(name):
         return
@@ -265,11 +288,11 @@ def _parse_values(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
 def _build(
     static: dict[str, str], dynamic_default: dict[str, str], dynamic: dict[str, str]
 ) -> BrokerConfig:
-    texts = {**static, **dynamic_default, **dynamic}
-    if "node.id" not in texts and "broker.id" in texts:
-        texts["node.id"] = texts["broker.id"]
-    elif "broker.id" not in texts and "node.id" in texts:
-        texts["broker.id"] = texts["node.id"]
+    altered = {**dynamic_default, **dynamic}
+    # Minutes from the file must not outlive milliseconds that were altered, so a key that
+    # was altered takes the place of all that mean the same.
+    replaced = {other for name in altered for other in broker_synonyms(name)}
+    texts = {name: text for name, text in static.items() if name not in replaced} | altered
     values = _parse_values(texts)
     decided: dict[str, Any] = {
         key.attribute: values[name] for name, key in BROKER_TABLE.keys.items()

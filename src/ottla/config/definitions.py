@@ -22,6 +22,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
+PORT_MAX: Final = 65535
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
@@ -122,7 +123,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """A list without empty or repeated elements; of `names` only, where those are given."""
+    """A list without empty elements; of `names` only, where those are given.
+
+    A repeated element counts once.
+    """
 
     names: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -134,14 +138,12 @@ class Elements:
             return False
         if not value:
             return self.may_be_empty
-        if len(set(value)) != len(value) or "" in value:
-            return False
-        return not self.names or all(name in self.names for name in value)
+        return "" not in value and (not self.names or all(name in self.names for name in value))
 
     def describe(self) -> str:
-        size = "" if self.may_be_empty else " with at least one element"
-        names = f" out of {', '.join(self.names)}" if self.names else ""
-        return f"be a list{size} without empty or repeated elements{names}"
+        size = " of elements" if self.may_be_empty else " of at least one element"
+        names = f", out of {', '.join(self.names)}" if self.names else ""
+        return f"be a list{size} and without empty ones{names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Endpoints:
     """Elements of the form host:port."""
 
     def allows(self, value: ConfigValue) -> bool:
-        return isinstance(value, tuple) and all(_ENDPOINT.fullmatch(part) for part in value)
+        return isinstance(value, tuple) and all(map(_is_endpoint, value))
 
     def describe(self) -> str:
         return "be a list of host:port"
@@ -195,14 +197,42 @@ class Voters:
     """Elements of the form id@host:port."""
 
     def allows(self, value: ConfigValue) -> bool:
-        return isinstance(value, tuple) and all(_VOTER.fullmatch(part) for part in value)
+        if not isinstance(value, tuple):
+            return False
+        parts = [voter.partition("@") for voter in value]
+        return all(_VOTER_ID.fullmatch(node_id) and _is_endpoint(at) for node_id, _, at in parts)
 
     def describe(self) -> str:
         return "be a list of id@host:port"
 
 
-_ENDPOINT: Final = re.compile(r"\[?[0-9a-zA-Z\-%._:]+\]?:[0-9]{1,5}", re.ASCII)
-_VOTER: Final = re.compile(r"[0-9]{1,10}@" + _ENDPOINT.pattern, re.ASCII)
+_ENDPOINT: Final = re.compile(r"\[?[0-9a-zA-Z\-%._:]+\]?:([0-9]{1,5})", re.ASCII)
+_VOTER_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def _is_endpoint(text: str) -> bool:
+    match = _ENDPOINT.fullmatch(text)
+    return match is not None and int(match[1]) <= PORT_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """`latest`, `earliest`, or `by_duration:` with an ISO 8601 duration of days and less."""
+
+    def allows(self, value: ConfigValue) -> bool:
+        if not isinstance(value, str):
+            return False
+        return value in ("latest", "earliest") or _BY_DURATION.fullmatch(value) is not None
+
+    def describe(self) -> str:
+        return "be latest, earliest or by_duration:PnDTnHnMn.nS"
+
+
+_BY_DURATION: Final = re.compile(
+    r"by_duration:P(?=[0-9T])(?:[0-9]+D)?"
+    r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]{0,9})?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Required(Enum):
@@ -248,6 +278,8 @@ class ConfigKey:
             value = _convert(self.type, text)
         except ValueError:
             raise self._refusal(text, f"be {_TYPE_NAMES[self.type]}") from None
+        if isinstance(self.validator, Elements) and isinstance(value, tuple):
+            value = tuple(dict.fromkeys(value))
         if self.validator is not None and not self.validator.allows(value):
             raise self._refusal(text, self.validator.describe())
         return value
@@ -283,10 +315,8 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
 def _convert(config_type: ConfigType, text: str) -> ConfigValue:
-    if config_type is ConfigType.PASSWORD:
-        return text
     trimmed = text.strip(_TRIMMED)
-    if config_type in (ConfigType.STRING, ConfigType.CLASS):
+    if config_type in (ConfigType.STRING, ConfigType.CLASS, ConfigType.PASSWORD):
         return trimmed
     if config_type is ConfigType.BOOLEAN:
         if trimmed.lower() not in ("true", "false"):

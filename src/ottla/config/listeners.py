@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
-from ottla.config.definitions import SHOWN_CHARACTERS_MAX, ConfigError
+from ottla.config.definitions import PORT_MAX, SHOWN_CHARACTERS_MAX, ConfigError
 
-PORT_MAX: Final = 65535
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT",)
 
