@@ -39,6 +39,7 @@ from ottla.config.listeners import (
     parse_voter,
     security_protocols,
 )
+from ottla.config.resource_tables import THROTTLE_TABLE
 
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
@@ -47,6 +48,11 @@ _SYNONYM_GROUPS: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+# Kafka opens and closes listeners at run time, Ottla at its start only.
+FIXED_AT_START: Final = frozenset(("listeners", "listener.security.protocol.map"))
+CLUSTER_WIDE_LISTENER_KEYS: Final = frozenset(
+    ("max.connections", "max.connection.creation.rate", "num.network.threads")
 )
 LISTENER_KEY: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
 
@@ -191,17 +197,41 @@ class BrokerConfig:
             static["broker.id"] = static["node.id"]
         return _build(static, {}, {})
 
+    def altered(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
+        """The same node with these broker configs altered, or ConfigError if it cannot be."""
+        return _build(
+            dict(self.static),
+            _dynamic(default, per_broker=False),
+            _dynamic(broker, per_broker=True),
+        )
+
     def with_dynamic(
         self, *, default: Mapping[str, str], broker: Mapping[str, str]
     ) -> "BrokerConfig":
-        """The same node after these changes of the broker default and of this broker.
+        """The same node with what the metadata log says of the broker default and this broker.
 
-        Both come from the metadata log. What is not dynamic there, or not valid, is left
-        out instead of stopping the node: validation belongs before the record was written.
+        A value that is refused here is left out instead of stopping the node: another
+        version may have written it, and it was checked before it was written.
         """
-        return _build(
-            dict(self.static), _usable(default, per_broker=False), _usable(broker, per_broker=True)
-        )
+        try:
+            return self.altered(default=default, broker=broker)
+        except ConfigError:
+            return self._with_what_is_accepted(default, broker)
+
+    def _with_what_is_accepted(
+        self, default: Mapping[str, str], broker: Mapping[str, str]
+    ) -> "BrokerConfig":
+        accepted_default: dict[str, str] = {}
+        accepted: dict[str, str] = {}
+        config = self.altered(default={}, broker={})
+        for source, target in ((default, accepted_default), (broker, accepted)):
+            for name, text in sorted(source.items()):
+                target[name] = text
+                try:
+                    config = self.altered(default=accepted_default, broker=accepted)
+                except ConfigError:
+                    del target[name]
+        return config
 
     def get(self, name: str) -> ConfigValue:
         """The value of one key that Kafka knows; KeyError otherwise."""
@@ -257,20 +287,27 @@ def _check_known(name: str) -> None:
     raise ConfigError(f"unknown key '{name[:SHOWN_CHARACTERS_MAX]}' in server.properties{hint}")
 
 
-def _usable(overrides: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-    usable: dict[str, str] = {}
-    for name, text in overrides.items():
-        key = BROKER_TABLE.keys.get(name)
-        if key is None or key.update_mode is UpdateMode.READ_ONLY:
-            continue
-        if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
-            continue
-        try:
-            key.parse(text)
-        except ConfigError:
-            continue
-        usable[name] = text
-    return usable
+def _dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    """Without what only a restart may change, or what only one broker may have."""
+    return {
+        name: text
+        for name, text in overrides.items()
+        if update_mode(name) is UpdateMode.CLUSTER_WIDE
+        or (per_broker and update_mode(name) is UpdateMode.PER_BROKER)
+    }
+
+
+def update_mode(name: str) -> UpdateMode:
+    """How a key may be altered at run time; unknown keys belong to plugins, which may."""
+    if name in FIXED_AT_START:
+        return UpdateMode.READ_ONLY
+    key = BROKER_TABLE.keys.get(name) or THROTTLE_TABLE.keys.get(name)
+    if key is not None:
+        return key.update_mode
+    prefixed = LISTENER_KEY.fullmatch(name)
+    if prefixed and prefixed[1] not in CLUSTER_WIDE_LISTENER_KEYS:
+        return UpdateMode.PER_BROKER
+    return UpdateMode.CLUSTER_WIDE
 
 
 def _parse_values(texts: Mapping[str, str]) -> dict[str, ConfigValue]:

@@ -1,0 +1,362 @@
+"""How configs change at run time: what a request makes of them, and whether that may be. Pure.
+
+AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs edits single ones,
+and both must be judged by the outcome: a value can be fine alone and contradict another that
+was set last year. So `apply_changes` first computes the settings as they would be, and
+`validate` then judges those as a whole against the broker that they would act on.
+
+The error codes are those of Apache Kafka, which differ by kind of resource: brokers and
+most of client metrics answer INVALID_REQUEST where topics and groups answer INVALID_CONFIG.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.config.broker import LISTENER_KEY, BrokerConfig, update_mode
+from ottla.config.broker_table import BROKER_TABLE
+from ottla.config.definitions import (
+    SHOWN_CHARACTERS_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    ConfigValue,
+    UpdateMode,
+    parse_list,
+    render,
+)
+from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE, THROTTLE_TABLE
+from ottla.config.topic import TopicConfig
+from ottla.config.topic_table import TOPIC_TABLE
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+LOG_LEVELS: Final = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
+ROOT_LOGGER: Final = "root"
+
+METRICS_INTERVAL_MS_MIN: Final = 100
+METRICS_INTERVAL_MS_MAX: Final = 3_600_000
+METRICS_MATCH_NAMES: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+# Patterns are compiled for every client that connects; none needs more.
+METRICS_PATTERN_CHARACTERS_MAX: Final = 1000
+
+# Certificates may differ between listeners, so these want the prefix listener.name.<name>.
+_PER_LISTENER_ONLY: Final = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+
+
+class ResourceType(IntEnum):
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class AlterOperation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    operation: AlterOperation
+    value: str | None
+
+
+_TABLES: Final[Mapping[ResourceType, ConfigTable]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: TOPIC_TABLE,
+        ResourceType.BROKER: BROKER_TABLE,
+        ResourceType.CLIENT_METRICS: CLIENT_METRICS_TABLE,
+        ResourceType.GROUP: GROUP_TABLE,
+    }
+)
+
+
+def find_key(resource_type: ResourceType, name: str) -> ConfigKey | None:
+    """The definition that governs `name`, also behind a listener's prefix."""
+    table = _TABLES.get(resource_type)
+    if table is None:
+        return None
+    key = table.keys.get(name)
+    if key is None and resource_type is ResourceType.BROKER:
+        prefixed = LISTENER_KEY.fullmatch(name)
+        base = prefixed[1] if prefixed else name
+        key = BROKER_TABLE.keys.get(base) or THROTTLE_TABLE.keys.get(base)
+    return key
+
+
+def replacement(entries: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The settings that AlterConfigs asks for, in place of all earlier ones."""
+    changes = [ConfigChange(name, AlterOperation.SET, value) for name, value in entries]
+    _check_changes(changes)
+    return {change.name: change.value for change in changes if change.value is not None}
+
+
+def apply_changes(
+    resource_type: ResourceType, current: Mapping[str, str], changes: Sequence[ConfigChange]
+) -> dict[str, str]:
+    """The settings after the changes of IncrementalAlterConfigs; `current` is left alone."""
+    _check_changes(changes)
+    changed = dict(current)
+    for name, operation, value in changes:
+        if operation is AlterOperation.DELETE:
+            changed.pop(name, None)
+        elif operation is AlterOperation.SET:
+            changed[name] = value or ""
+        else:
+            key = find_key(resource_type, name)
+            changed[name] = edited_list(key, name, changed.get(name), operation, value or "")
+    return changed
+
+
+def edited_list(
+    key: ConfigKey | None,
+    name: str,
+    current: str | None,
+    operation: AlterOperation,
+    value: str,
+) -> str:
+    """The list after elements were appended to it or taken from it; the default if not set."""
+    if key is None or key.type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{operation.name} is possible for lists only, and "
+            f"{name[:SHOWN_CHARACTERS_MAX]} is none",
+        )
+    if current is None:
+        current = render(key.default_value) or ""
+    # Empty elements are never meant, and appended to an empty list one would arise.
+    elements = [element for element in parse_list(current) if element]
+    edits = [element for element in parse_list(value) if element]
+    if operation is AlterOperation.APPEND:
+        return ",".join(dict.fromkeys((*elements, *edits)))
+    return ",".join(element for element in elements if element not in edits)
+
+
+def _check_changes(changes: Sequence[ConfigChange]) -> None:
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "each config must appear once in a request")
+    empty = [
+        change.name
+        for change in changes
+        if change.value is None and change.operation is not AlterOperation.DELETE
+    ]
+    if empty:
+        shown = ", ".join(empty)[:SHOWN_CHARACTERS_MAX]
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a value must be given for {shown}")
+
+
+def validate(
+    resource_type: ResourceType,
+    resource_name: str,
+    settings: Mapping[str, str],
+    *,
+    broker: BrokerConfig,
+) -> None:
+    """Return if the resource may have these settings, all of them together; else KafkaError.
+
+    That the topic exists, or the topic's and group's names are well formed, is not asked here.
+    """
+    if resource_type is ResourceType.TOPIC:
+        _require(resource_name != "", "a topic must be named: topics have no common default")
+        TopicConfig.from_overrides(settings, broker)
+    elif resource_type is ResourceType.BROKER:
+        _validate_broker(resource_name, settings, broker)
+    elif resource_type is ResourceType.CLIENT_METRICS:
+        _require(resource_name != "", "a client metrics subscription must be named")
+        _validate_client_metrics(settings)
+    elif resource_type is ResourceType.GROUP:
+        _require(resource_name != "", "a group must be named: groups have no common default")
+        _validate_group(settings, broker)
+    else:
+        _require(False, f"configs of {resource_type.name} cannot be altered this way")
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, sentence)
+
+
+def _validate_broker(resource_name: str, settings: Mapping[str, str], broker: BrokerConfig) -> None:
+    is_default = resource_name == ""
+    if not is_default:
+        _require(
+            resource_name.isascii() and resource_name.isdigit(),
+            f"a broker must be named by its id, not '{resource_name[:SHOWN_CHARACTERS_MAX]}'",
+        )
+    modes = {name: update_mode(name) for name in settings}
+    fixed = sorted(name for name, mode in modes.items() if mode is UpdateMode.READ_ONLY)
+    _require(not fixed, f"only a restart can change {', '.join(fixed)}")
+    unprefixed = sorted(_PER_LISTENER_ONLY & settings.keys())
+    _require(
+        not unprefixed,
+        f"the prefix listener.name.<name>. is needed to alter {', '.join(unprefixed)}",
+    )
+    per_broker = sorted(name for name, mode in modes.items() if mode is UpdateMode.PER_BROKER)
+    _require(
+        not is_default or not per_broker,
+        f"only a single broker, by its id, can be given {', '.join(per_broker)}",
+    )
+    try:
+        for name, text in settings.items():
+            key = find_key(ResourceType.BROKER, name)
+            if key is not None:
+                key.parse(text)
+        if is_default:
+            broker.altered(default=settings, broker=broker.dynamic)
+        elif int(resource_name) == broker.node_id:
+            broker.altered(default=broker.dynamic_default, broker=settings)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _validate_client_metrics(settings: Mapping[str, str]) -> None:
+    for name, text in settings.items():
+        key = CLIENT_METRICS_TABLE.keys.get(name)
+        _require(
+            key is not None,
+            f"'{name[:SHOWN_CHARACTERS_MAX]}' is none of {', '.join(CLIENT_METRICS_TABLE.keys)}",
+        )
+        value = CLIENT_METRICS_TABLE[name].parse(text)
+        if name == "interval.ms":
+            _require(
+                isinstance(value, int)
+                and METRICS_INTERVAL_MS_MIN <= value <= METRICS_INTERVAL_MS_MAX,
+                f"interval.ms must be between {METRICS_INTERVAL_MS_MIN} and "
+                f"{METRICS_INTERVAL_MS_MAX}, not {value}",
+            )
+        elif name == "match" and isinstance(value, tuple):
+            parse_match(value)
+
+
+def parse_match(patterns: Iterable[str]) -> dict[str, "re.Pattern[str]"]:
+    """Which clients a subscription means, as patterns by the client's property."""
+    compiled: dict[str, re.Pattern[str]] = {}
+    for text in patterns:
+        name, equals, pattern = text.partition("=")
+        refusal = ConfigError(
+            f"match must be a list of name=pattern with names out of "
+            f"{', '.join(METRICS_MATCH_NAMES)}, not '{text[:SHOWN_CHARACTERS_MAX]}'"
+        )
+        if not equals or name.strip() not in METRICS_MATCH_NAMES:
+            raise refusal
+        if len(pattern) > METRICS_PATTERN_CHARACTERS_MAX:
+            raise refusal
+        try:
+            compiled[name.strip()] = re.compile(pattern.strip())
+        except (re.error, OverflowError, RecursionError):
+            raise refusal from None
+    return compiled
+
+
+def group_values(settings: Mapping[str, str], broker: BrokerConfig) -> dict[str, ConfigValue]:
+    """The value in force of every group config; settings of other versions are left out."""
+    values: dict[str, ConfigValue] = {}
+    for name, key in GROUP_TABLE.keys.items():
+        if name in settings:
+            values[name] = key.parse(settings[name])
+        elif key.synonyms:
+            values[name] = broker.get(key.synonyms[0])
+        else:
+            values[name] = key.default_value
+    return values
+
+
+def _validate_group(settings: Mapping[str, str], broker: BrokerConfig) -> None:
+    for name in settings:
+        GROUP_TABLE[name]
+    values = group_values(settings, broker)
+    for name in settings:
+        _check_group_bounds(name, values[name], broker)
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if session not in settings and heartbeat not in settings:
+            continue
+        if not _number(values[heartbeat]) < _number(values[session]):
+            raise ConfigError(f"{heartbeat} must be less than {session}")
+
+
+def _check_group_bounds(name: str, value: ConfigValue, broker: BrokerConfig) -> None:
+    """A group may not leave the bounds that its brokers set."""
+    kind, _, subject = name.partition(".")
+    low_name = f"group.{kind}.min.{subject}"
+    high_name = f"group.{kind}.max.{subject.removeprefix('num.')}"
+    if low_name in BROKER_TABLE.keys and _number(value) < _number(broker.get(low_name)):
+        raise ConfigError(
+            f"{name} must be at least {low_name}, which is {broker.get(low_name)}, not {value}"
+        )
+    if high_name in BROKER_TABLE.keys and _number(value) > _number(broker.get(high_name)):
+        raise ConfigError(
+            f"{name} must be at most {high_name}, which is {broker.get(high_name)}, not {value}"
+        )
+
+
+def _number(value: ConfigValue) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def apply_logger_changes(
+    levels: Mapping[str, str], changes: Sequence[ConfigChange]
+) -> dict[str, str | None]:
+    """The levels to give to loggers, None to follow the parent again; or KafkaError."""
+    _check_changes(changes)
+    decided: dict[str, str | None] = {}
+    for name, operation, value in changes:
+        _require(
+            operation in (AlterOperation.SET, AlterOperation.DELETE),
+            f"{operation.name} is not possible for a logger",
+        )
+        if name not in levels:
+            raise ConfigError(f"there is no logger '{name[:SHOWN_CHARACTERS_MAX]}'")
+        if operation is AlterOperation.DELETE:
+            _require(name != ROOT_LOGGER, "the root logger must have a level")
+            decided[name] = None
+            continue
+        if value not in LOG_LEVELS:
+            raise ConfigError(
+                f"the level of {name} must be one of {', '.join(LOG_LEVELS)}, "
+                f"not '{(value or '')[:SHOWN_CHARACTERS_MAX]}'"
+            )
+        decided[name] = value
+    return decided
+
+
+def check_logger_resource(resource_name: str, node_id: int) -> None:
+    """A logger lives in one broker, which only that broker can change or show."""
+    _require(
+        resource_name == str(node_id),
+        f"broker {node_id} cannot speak for the loggers of "
+        f"'{resource_name[:SHOWN_CHARACTERS_MAX]}'",
+    )
+
+
+def unknown_names(resource_type: ResourceType, names: Collection[str]) -> list[str]:
+    """Those of `names` that no definition governs, sorted."""
+    return sorted(name for name in names if find_key(resource_type, name) is None)
