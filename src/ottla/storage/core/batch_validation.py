@@ -51,6 +51,7 @@ _CODEC_OF_TYPE = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+_CODEC_NUMBER_MAX = int(Codec.ZSTD)
 _INT64_MAX = 2**63 - 1
 
 
@@ -113,7 +114,8 @@ class ValidationRules:
     ) -> Action:
         """What to do with a batch; KafkaError if its header alone condemns it."""
         attributes = header.attributes
-        self.check_size(header.batch_length + LOG_OVERHEAD_BYTES)
+        if header.batch_length + LOG_OVERHEAD_BYTES > self._message_bytes_max:
+            self.check_size(header.batch_length + LOG_OVERHEAD_BYTES)
         if origin is AppendOrigin.CLIENT:
             _check_client_header(header)
         if attributes & CONTROL_MASK:
@@ -132,7 +134,7 @@ class ValidationRules:
                 f" {now_ms + self._after_ms_max}",
             )
         number = attributes & CODEC_MASK
-        if number > Codec.ZSTD:
+        if number > _CODEC_NUMBER_MAX:
             codec_of(attributes)
         actions = self._client_actions if origin is AppendOrigin.CLIENT else self._trusted_actions
         return actions[self._codec_number >= 0 and self._codec_number != number]

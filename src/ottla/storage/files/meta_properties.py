@@ -33,16 +33,19 @@ class MetaProperties(NamedTuple):
 def encode_meta_properties(
     properties: MetaProperties, *, comments: tuple[str, ...] = ("",)
 ) -> bytes:
-    """The file's content; Apache Kafka writes an empty comment and one with the date."""
+    """The file's content, its keys in the order in which Java's hash table has them.
+
+    Apache Kafka writes an empty comment and one with the date, as `#Mon Nov 16 11:26:54 UTC 2026`.
+    """
     fields: dict[str, str] = {}
-    if properties.cluster_id is not None:
-        fields["cluster.id"] = properties.cluster_id
-    if properties.directory_id is not None:
-        fields["directory.id"] = uuids.encode(properties.directory_id)
     if properties.node_id is not None:
         name = "broker.id" if properties.version == 0 else "node.id"
         fields[name] = str(properties.node_id)
+    if properties.directory_id is not None:
+        fields["directory.id"] = uuids.encode(properties.directory_id)
     fields["version"] = str(properties.version)
+    if properties.cluster_id is not None:
+        fields["cluster.id"] = properties.cluster_id
     lines = [f"#{comment}" for comment in comments]
     lines += [f"{_escape(name, is_key=True)}={_escape(value)}" for name, value in fields.items()]
     return "\n".join([*lines, ""]).encode("latin-1")
