@@ -117,7 +117,9 @@ def _check_features(image: MetadataImage, features: tuple[RecordFeature, ...]) -
             )
 
 
-def _registered(image: MetadataImage, broker_id: int, broker_epoch: int | None) -> BrokerImage:
+def registered_broker(
+    image: MetadataImage, broker_id: int, broker_epoch: int | None
+) -> BrokerImage:
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(
@@ -143,7 +145,7 @@ def decide_heartbeat(
     `shutdown_offset` is where its controlled shutdown began, and `other_brokers_offset` the least
     metadata offset of the other active brokers: they must know the new leaders before it goes.
     """
-    broker = _registered(image, heartbeat.broker_id, heartbeat.broker_epoch)
+    broker = registered_broker(image, heartbeat.broker_id, heartbeat.broker_epoch)
     # A broker must have read its own registration, or it would not know what it leads.
     caught_up = heartbeat.current_metadata_offset >= broker.epoch
     if broker.fenced:
@@ -212,7 +214,7 @@ def decide_fence_broker(image: MetadataImage, broker_id: int) -> Decision[None]:
 
 
 def decide_unregister_broker(image: MetadataImage, broker_id: int) -> Decision[None]:
-    broker = _registered(image, broker_id, None)
+    broker = registered_broker(image, broker_id, None)
     records: list[MetadataRecord] = list(changes_when_broker_leaves(image, broker_id))
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return Decision(records, None)

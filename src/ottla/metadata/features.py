@@ -6,10 +6,19 @@ read what that level writes, so a level is only raised when all of them say so (
 Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
 
+from ottla.metadata.decision import Decision
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, RecordFeature
+from ottla.metadata.records import (
+    ClearElrRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    RecordFeature,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -34,6 +43,9 @@ RELEASE_FEATURES: Mapping[str, int] = {
     "streams.version": 1,
     "transaction.version": 2,
 }
+TRANSACTIONS_SINCE = 13  # levels of metadata.version that brought a kind of record
+CONTROLLERS_SINCE = 15
+ELIGIBLE_LEADER_REPLICAS_SINCE = 23
 # Levels of metadata.version by the names that people give them; 4.3-IV0 is the release's.
 METADATA_VERSION_NAMES: Mapping[int, str] = {
     7: "3.3-IV3",
@@ -73,3 +85,77 @@ def feature_level_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
 
 def is_elr_enabled(image: MetadataImage) -> bool:
     return image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    name: str
+    max_version_level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+class UpdatedFeature(NamedTuple):
+    name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+
+
+def decide_update_features(
+    image: MetadataImage, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+) -> Decision[list[UpdatedFeature]]:
+    """Finalize new levels: all that are asked for, or none of them."""
+    records: list[MetadataRecord] = []
+    try:
+        for update in updates:
+            records += _update(image, update)
+    except KafkaError as error:
+        return Decision((), [UpdatedFeature(u.name, error.code, error.message) for u in updates])
+    results = [UpdatedFeature(update.name) for update in updates]
+    return Decision(() if validate_only else records, results)
+
+
+def _update(image: MetadataImage, update: FeatureUpdate) -> list[MetadataRecord]:
+    name, level = update.name, update.max_version_level
+    current = image.features.get(name, 0)
+    if level < 0:
+        raise _refused(f"{name} cannot have the negative level {level}")
+    if update.upgrade_type not in list(UpgradeType):
+        raise _refused(f"{update.upgrade_type} is no kind of upgrade")
+    _check_supported(image, name, level)
+    is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
+    if level < current and is_upgrade:
+        raise _refused(f"{name} is at {current}; going down to {level} must be asked for as such")
+    if level > current and not is_upgrade:
+        raise _refused(f"{name} is at {current}; going up to {level} is no downgrade")
+    if level == current:
+        return []
+    if name == METADATA_VERSION and level < current:
+        raise _refused(f"{name} cannot go down from {current}, as records might be lost")
+    records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level)]
+    if name == ELIGIBLE_LEADER_REPLICAS and level == 0:
+        records.append(ClearElrRecord())
+    return records
+
+
+def _check_supported(image: MetadataImage, name: str, level: int) -> None:
+    own = SUPPORTED_FEATURES.get(name)
+    if own is None or name == KRAFT_VERSION:
+        raise _refused(f"{name} is not a feature that can be updated")
+    if level != 0 and not own[0] <= level <= own[1]:
+        raise _refused(f"the controller supports {name} from {own[0]} to {own[1]}, not {level}")
+    nodes = [(f"broker {b.broker_id}", b.features) for b in image.brokers.values()]
+    nodes += [(f"controller {c.controller_id}", c.features) for c in image.controllers.values()]
+    for node, features in nodes:
+        supported = features.get(name)
+        lowest, highest = (0, 0) if supported is None else supported
+        if level != 0 and not lowest <= level <= highest:
+            raise _refused(f"{node} supports {name} from {lowest} to {highest}, not {level}")
+
+
+def _refused(sentence: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, sentence[0].upper() + sentence[1:])

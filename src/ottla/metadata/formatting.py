@@ -14,6 +14,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    ELIGIBLE_LEADER_REPLICAS_SINCE,
     KRAFT_VERSION,
     METADATA_VERSION,
     RELEASE_FEATURES,
@@ -152,6 +154,8 @@ def _checked_features(wanted: Mapping[str, int] | None) -> dict[str, int]:
         if not lowest <= level <= highest:
             raise FormatError(f"{name} {level} is not supported; {lowest} to {highest} are")
         levels[name] = level
+    if levels[METADATA_VERSION] < ELIGIBLE_LEADER_REPLICAS_SINCE:
+        levels[ELIGIBLE_LEADER_REPLICAS] = 0
     ordered = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
     return {name: levels[name] for name in ordered if levels[name] > 0}
 

@@ -21,15 +21,18 @@ from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.elections import MIN_INSYNC_REPLICAS
 from ottla.metadata.features import (
+    CONTROLLERS_SINCE,
     ELIGIBLE_LEADER_REPLICAS,
     METADATA_VERSION,
     RELEASE_FEATURES,
+    TRANSACTIONS_SINCE,
     feature_level_records,
     supported_feature_records,
 )
 from ottla.metadata.formatting import FormatError, read_meta_properties
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
 from ottla.metadata.records import (
+    LATEST_METADATA_VERSION,
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
@@ -176,7 +179,8 @@ class MetadataNode:
         if METADATA_VERSION not in self.image.features:
             records = await self._runtime.offload.run(self._bootstrap_records)
             await self.submit(lambda _: Decision(records, None))
-        if self._controller_endpoints:
+        knows_controllers = self.image.features[METADATA_VERSION] >= CONTROLLERS_SINCE
+        if self._controller_endpoints and knows_controllers:
             await self.submit(self._decide_own_registration)
         self._schedule_snapshot_timer()
 
@@ -234,6 +238,8 @@ class MetadataNode:
                     value=str(self._min_insync_replicas),
                 )
             )
+        if features.get(METADATA_VERSION, 0) < TRANSACTIONS_SINCE:
+            return records
         begin = BeginTransactionRecord(name="Bootstrap records")
         return [begin, *records, EndTransactionRecord()]
 
@@ -261,7 +267,8 @@ class MetadataNode:
             return decision.response
         delta = MetadataDelta(self._newest)
         delta.replay_all(decision.records)
-        values = [encode_record(record) for record in decision.records]
+        level = delta.features.get(METADATA_VERSION) or LATEST_METADATA_VERSION
+        values = [encode_record(record, level) for record in decision.records]
         now_ms = self._runtime.clock.wall_ms()
         last_offset = self._raft.append(values, now_ms)
         image = delta.apply(offset=last_offset, epoch=self._raft.epoch, timestamp_ms=now_ms)
@@ -338,8 +345,9 @@ class MetadataNode:
         now_ms = self._runtime.clock.wall_ms()
 
         def write() -> int:
+            level = image.features[METADATA_VERSION]
             batches = snapshot_batches(
-                map(encode_record, image_records(image)),
+                (encode_record(record, level) for record in image_records(image)),
                 epoch=snapshot.epoch,
                 quorum=quorum,
                 last_contained_timestamp_ms=image.timestamp_ms,

@@ -5,7 +5,7 @@
 record version as varints, then the message. A record type or version from a newer Kafka is
 refused with a sentence, because guessing at metadata would damage a cluster.
 
-Pure. The version written is the one that metadata.version 4.3 asks for (`Record.version`).
+Pure. The version of a record that is written follows the cluster's metadata.version.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ from ottla.raft.wire_records import (
     layout,
     read_uvarint,
     wire,
-    write_uvarint,
 )
 
 FRAME_VERSION = 1
+LATEST_METADATA_VERSION = 30
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
@@ -44,11 +44,15 @@ class MetadataRecord:
 
     api_key: ClassVar[int]
     highest_version: ClassVar[int] = 0
+    # By falling metadata.version: the record version that every node at that level can read.
+    version_since: ClassVar[tuple[tuple[int, int], ...]] = ()
 
-    @property
-    def version(self) -> int:
-        """The version this record is written at."""
-        return self.highest_version
+    def version_at(self, metadata_version: int) -> int:
+        """The version this record is written at while the cluster agrees on `metadata_version`."""
+        for level, version in self.version_since:
+            if metadata_version >= level:
+                return version
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class RecordFeature:
 class RegisterBrokerRecord(MetadataRecord):
     api_key = 0
     highest_version = 4
+    version_since = ((30, 4), (17, 3), (8, 2), (0, 1))
     broker_id: int = wire(INT32)
     is_migrating_zk_broker: bool = wire(BOOL, since=2)
     incarnation_id: UUID = wire(UUID_TYPE)
@@ -103,6 +108,7 @@ class TopicRecord(MetadataRecord):
 class PartitionRecord(MetadataRecord):
     api_key = 3
     highest_version = 2
+    version_since = ((23, 2), (17, 1))
     partition_id: int = wire(INT32, default=-1)
     topic_id: UUID = wire(UUID_TYPE)
     replicas: tuple[int, ...] = wire(INT32, array=True)
@@ -137,6 +143,7 @@ class PartitionChangeRecord(MetadataRecord):
 
     api_key = 5
     highest_version = 2
+    version_since = ((23, 2), (17, 1))
     partition_id: int = wire(INT32, default=-1)
     topic_id: UUID = wire(UUID_TYPE)
     isr: tuple[int, ...] | None = wire(INT32, array=True, nullable=True, tag=0, default=None)
@@ -248,10 +255,9 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
         UUID_TYPE, array=True, nullable=True, since=3, tag=3, default=None
     )
 
-    @property
-    def version(self) -> int:
+    def version_at(self, metadata_version: int) -> int:
         """The lowest that holds what is set, as Kafka writes it."""
-        if self.cordoned_log_dirs is not None:
+        if self.cordoned_log_dirs is not None and metadata_version >= 30:
             return 3
         if self.log_dirs:
             return 2
@@ -369,14 +375,14 @@ RECORD_CLASSES: dict[int, type[MetadataRecord]] = {
 }
 
 
-def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
+def encode_record(record: MetadataRecord, metadata_version: int = LATEST_METADATA_VERSION) -> bytes:
+    """The value of a log record, readable by every node at `metadata_version`."""
+    return encode_record_at(record, record.version_at(metadata_version))
+
+
+def encode_record_at(record: MetadataRecord, version: int) -> bytes:
     """The value of a log record: frame, type, version, message."""
-    if version is None:
-        version = record.version
-    out = bytearray()
-    write_uvarint(FRAME_VERSION, out)
-    write_uvarint(record.api_key, out)
-    write_uvarint(version, out)
+    out = bytearray((FRAME_VERSION, record.api_key, version))  # varints, all below 128
     layout(type(record), version).write(record, out)
     return bytes(out)
 

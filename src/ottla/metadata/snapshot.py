@@ -6,6 +6,7 @@ gives `image` again. `metadata.version` comes first, because it says how to read
 
 from collections.abc import Iterable, Iterator
 
+from ottla.metadata.features import CONTROLLERS_SINCE, METADATA_VERSION
 from ottla.metadata.image import BrokerImage, FeatureRange, MetadataImage
 from ottla.metadata.records import (
     AbortTransactionRecord,
@@ -23,14 +24,13 @@ from ottla.metadata.records import (
 )
 from ottla.protocol.errors import InvariantError
 
-METADATA_VERSION = "metadata.version"
-
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     yield from _feature_records(image)
     for broker in image.brokers.values():
         yield _broker_record(broker)
-    for controller in image.controllers.values():
+    knows_controllers = image.features.get(METADATA_VERSION, 0) >= CONTROLLERS_SINCE
+    for controller in image.controllers.values() if knows_controllers else ():
         yield RegisterControllerRecord(
             controller_id=controller.controller_id,
             incarnation_id=controller.incarnation_id,

@@ -6,7 +6,8 @@ a frozen dataclass whose fields say since which version they exist and whether t
 reader and writer are compiled per class and version. One class serves all versions, because
 the log of one cluster holds several at once and `replay` must not care.
 
-Pure. Invariant: `decode(encode(record, v), v)` equals `record` for every field that `v` has.
+Pure. Invariant: `decode(encode(record, v), v)` equals `record` for every field that `v` has; the
+others get their defaults.
 """
 
 import struct
@@ -223,11 +224,9 @@ class Layout(Generic[R]):
         self.record_class = record_class
         self.plain: list[_BoundField] = []
         self.tagged: dict[int, _BoundField] = {}
-        self.missing: list[tuple[str, Any]] = []
         for declared in fields(record_class):  # type: ignore[arg-type]  # R is a dataclass
             spec: WireField = declared.metadata["wire"]
             if spec.since > version:
-                self.missing.append((declared.name, declared.default))
                 continue
             wire_type = _resolve(spec.type, version)
             if spec.array:
@@ -256,11 +255,6 @@ class Layout(Generic[R]):
             write_uvarint(tag, out)
             write_uvarint(len(body), out)
             out += body
-        for name, default in self.missing:
-            if getattr(record, name) != default:
-                raise UnsupportedRecordError(
-                    f"{self.record_class.__name__} is written at a version without {name}"
-                )
 
     def read(self, buffer: bytes, position: int) -> tuple[R, int]:
         values: dict[str, Any] = {}
