@@ -61,6 +61,9 @@ _LEADER_TAG = Struct(">BBiiB")
 _SNAPSHOT_TAG = Struct(">BBqiB")
 _ABORTED_FLEXIBLE = Struct(">qqB")
 
+_NO_PARTITION_TAGS = (None, NO_HIGH_WATERMARK)
+_new_tuple = tuple.__new__  # what a NamedTuple's own constructor calls, without the detour
+
 
 class FetchPartition(NamedTuple):
     partition: int
@@ -133,30 +136,38 @@ def _parse_flexible(version: int, view: memoryview, pos: int, end: int) -> Fetch
     topic_count, pos = _read_count(view, pos + 21, end)
     topics: list[tuple[str | bytes, list[FetchPartition]]] = []
     for _ in range(topic_count):
-        topic, pos = _read_topic(version, view, pos, end)
-        partition_count, pos = _read_count(view, pos, end)
+        topic: str | bytes
+        if version >= TOPIC_ID_VERSION:
+            topic = view[pos : pos + 16].tobytes()
+            pos += 16
+        else:
+            topic, pos = _read_string(view, pos, end)
+        partition_count = view[pos] - 1  # also finds a topic that passes the end
+        pos += 1
+        if not 0 <= partition_count < 0x7F:
+            partition_count, pos = _read_count(view, pos - 1, end)
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
             fields = _PARTITION_V12.unpack_from(view, pos)
             pos += 32
             if view[pos] == 0:
                 pos += 1
-                partitions.append(FetchPartition(*fields))
+                partitions.append(_new_tuple(FetchPartition, fields + _NO_PARTITION_TAGS))
             else:
                 partition, pos = _read_partition_tags(version, fields, view, pos, end)
                 partitions.append(partition)
         topics.append((topic, partitions))
         pos = pos + 1 if view[pos] == 0 else skip_tagged_fields(view, pos, end)
-    forgotten_count, pos = _read_count(view, pos, end)
     forgotten: list[tuple[str | bytes, list[int]]] = []
-    for _ in range(forgotten_count):
-        topic, pos = _read_topic(version, view, pos, end)
-        count, pos = _read_count(view, pos, end)
-        if pos + 4 * count > end:
-            raise _malformed()
-        forgotten.append((topic, list(Struct(f">{count}i").unpack_from(view, pos))))
-        pos = skip_tagged_fields(view, pos + 4 * count, end)
-    rack_id, pos = _read_string(view, pos, end)
+    if view[pos] == 1:
+        pos += 1
+    else:
+        forgotten, pos = _read_forgotten(version, view, pos, end)
+    rack_id = ""
+    if view[pos] == 1:
+        pos += 1
+    else:
+        rack_id, pos = _read_string(view, pos, end)
     cluster_id = None
     replica_epoch = -1
     if view[pos] != 0:
@@ -165,20 +176,8 @@ def _parse_flexible(version: int, view: memoryview, pos: int, end: int) -> Fetch
                 cluster_id = _read_nullable_string(view, tag_start, tag_end)
             elif tag == 1 and version >= REPLICA_STATE_VERSION:
                 replica_id, replica_epoch = _REPLICA_STATE.unpack_from(view[:tag_end], tag_start)
-    return FetchRequest(
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        topics,
-        forgotten,
-        rack_id,
-        cluster_id,
-        replica_epoch,
-    )
+    head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
+    return _new_tuple(FetchRequest, (*head, topics, forgotten, rack_id, cluster_id, replica_epoch))
 
 
 def _parse_legacy(version: int, view: memoryview, pos: int, end: int) -> FetchRequest:
@@ -209,7 +208,12 @@ def _parse_legacy(version: int, view: memoryview, pos: int, end: int) -> FetchRe
                 index, offset, size = _PARTITION_V4.unpack_from(view, pos)
                 epoch = log_start = -1
                 pos += 16
-            partitions.append(FetchPartition(index, epoch, offset, -1, log_start, size))
+            partitions.append(
+                _new_tuple(
+                    FetchPartition,
+                    (index, epoch, offset, -1, log_start, size, None, NO_HIGH_WATERMARK),
+                )
+            )
         topics.append((topic, partitions))
     forgotten: list[tuple[str | bytes, list[int]]] = []
     if version >= 7:
@@ -238,6 +242,21 @@ def _parse_legacy(version: int, view: memoryview, pos: int, end: int) -> FetchRe
     )
 
 
+def _read_forgotten(
+    version: int, view: memoryview, pos: int, end: int
+) -> tuple[list[tuple[str | bytes, list[int]]], int]:
+    forgotten: list[tuple[str | bytes, list[int]]] = []
+    forgotten_count, pos = _read_count(view, pos, end)
+    for _ in range(forgotten_count):
+        topic, pos = _read_topic(version, view, pos, end)
+        count, pos = _read_count(view, pos, end)
+        if pos + 4 * count > end:
+            raise _malformed()
+        forgotten.append((topic, list(Struct(f">{count}i").unpack_from(view, pos))))
+        pos = skip_tagged_fields(view, pos + 4 * count, end)
+    return forgotten, pos
+
+
 def _read_partition_tags(
     version: int, fields: tuple[Any, ...], view: memoryview, pos: int, end: int
 ) -> tuple[FetchPartition, int]:
@@ -248,11 +267,10 @@ def _read_partition_tags(
         if tag == 0 and version >= 17:
             if tag_end - tag_start < 16:
                 raise _malformed()
-            directory_id = bytes(view[tag_start : tag_start + 16])
+            directory_id = view[tag_start : tag_start + 16].tobytes()
         elif tag == 1 and version >= 18:
             high_watermark = _HIGH_WATERMARK.unpack_from(view[:tag_end], tag_start)[0]
-    partition = FetchPartition(*fields)
-    return partition._replace(replica_directory_id=directory_id, high_watermark=high_watermark), pos
+    return _new_tuple(FetchPartition, (*fields, directory_id, high_watermark)), pos
 
 
 def _read_tags(view: memoryview, pos: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
@@ -273,7 +291,7 @@ def _read_topic(version: int, view: memoryview, pos: int, end: int) -> tuple[str
     if version >= TOPIC_ID_VERSION:
         if pos + 16 > end:
             raise _malformed()
-        return bytes(view[pos : pos + 16]), pos + 16
+        return view[pos : pos + 16].tobytes(), pos + 16
     return _read_string(view, pos, end)
 
 
@@ -287,7 +305,7 @@ def _read_string(view: memoryview, pos: int, end: int) -> tuple[str, int]:
     string_end = pos + length - 1
     if length == 0 or string_end > end:
         raise _malformed()
-    return str(view[pos:string_end], "utf-8"), string_end
+    return view[pos:string_end].tobytes().decode(), string_end
 
 
 def _read_nullable_string(view: memoryview, pos: int, end: int) -> str | None:
@@ -311,7 +329,7 @@ def _read_legacy_string(view: memoryview, pos: int, end: int) -> tuple[str, int]
     string_end = pos + 2 + length
     if length < 0 or string_end > end:
         raise _malformed()
-    return str(view[pos + 2 : string_end], "utf-8"), string_end
+    return view[pos + 2 : string_end].tobytes().decode(), string_end
 
 
 def _read_legacy_count(view: memoryview, pos: int, end: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ HEADER_BYTES_MIN = 8  # key, version and correlation id; the client id may be ab
 _FIXED = Struct(">hhih")
 _UNSIGNED_VARINT_SHIFT_MAX = 28  # five bytes: what a 32-bit number needs
 _CORRELATION = Struct(">i")
+_new_tuple = tuple.__new__  # what a NamedTuple's own constructor calls, without the detour
 
 
 class RequestHeader(NamedTuple):
@@ -51,7 +52,7 @@ def parse_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
         client_id_end = position + client_id_length
         if client_id_end > end:
             raise _malformed("ends inside its client id")
-        client_id = str(buffer[position:client_id_end], "utf-8", "replace")
+        client_id = buffer[position:client_id_end].tobytes().decode("utf-8", "replace")
         position = client_id_end
     elif client_id_length == 0:
         client_id = ""
@@ -66,7 +67,7 @@ def parse_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
             position += 1
         else:
             position = skip_tagged_fields(buffer, position, end)
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    return _new_tuple(RequestHeader, (api_key, version, correlation_id, client_id, position))
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:

@@ -36,13 +36,15 @@ LEADER_VERSION = 10  # from here on errors can name the new leader (KIP-951)
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _INDEX_AND_LENGTH = Struct(">ii")
-_ACKS_AND_TIMEOUT = Struct(">hi")
+_ACKS_TIMEOUT_BYTE = Struct(">hiB")
+_INDEX_AND_TWO_BYTES = Struct(">iBB")
 _ACKS_TIMEOUT_COUNT = Struct(">hii")
 _RESULT_V3 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 _RESULT_V8 = Struct(">ihqqqi")
 _CURRENT_LEADER_TAG = Struct(">BBBiiB")
 _THROTTLE_AND_TAGS = Struct(">iB")
+_new_tuple = tuple.__new__  # what a NamedTuple's own constructor calls, without the detour
 
 
 class ProduceRequest(NamedTuple):
@@ -78,45 +80,58 @@ def parse_produce(version: int, buffer: memoryview, start: int, end: int) -> Pro
 
 
 def _parse_flexible(version: int, view: memoryview, pos: int, end: int) -> ProduceRequest:
-    transactional_id, pos = _read_nullable_string(view, pos, end)
-    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, pos)
-    topic_count, pos = _read_count(view, pos + 6, end)
+    transactional_id = None
+    if view[pos] == 0:
+        pos += 1
+    else:
+        transactional_id, pos = _read_nullable_string(view, pos, end)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_BYTE.unpack_from(view, pos)
+    pos += 7
+    if not 0 < topic_count < 0x80:
+        topic_count, pos = _read_count(view, pos - 1, end)
     topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]] = []
-    for _ in range(topic_count):
+    for _ in range(topic_count - 1):
         topic: str | bytes
         if version >= TOPIC_ID_VERSION:
             name_end = pos + 16
-            topic = bytes(view[pos:name_end])
+            topic = view[pos:name_end].tobytes()
         else:
             length = view[pos]
             pos += 1
-            if length >= 0x80:
-                length, pos = read_unsigned_varint(view, pos - 1, end)
+            if not 0 < length < 0x80:
+                length, pos = _read_count(view, pos - 1, end)
             name_end = pos + length - 1
-            if length == 0:
-                raise _malformed()
-            topic = str(view[pos:name_end], "utf-8")
-        if name_end > end:
-            raise _malformed()
-        partition_count, pos = _read_count(view, name_end, end)
+            topic = view[pos:name_end].tobytes().decode()
+        partition_count = view[name_end]  # also finds a name that passes the end
+        pos = name_end + 1
+        if not 0 < partition_count < 0x80:
+            partition_count, pos = _read_count(view, name_end, end)
         partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(partition_count):
-            index = _INT.unpack_from(view, pos)[0]
-            length, pos = read_unsigned_varint(view, pos + 4, end)
+        for _ in range(partition_count - 1):
+            # Tagged fields follow, so a second byte is there whether it is length or not.
+            index, length, second = _INDEX_AND_TWO_BYTES.unpack_from(view, pos)
+            if length < 0x80:
+                pos += 5
+            elif second < 0x80:
+                length = length & 0x7F | second << 7
+                pos += 6
+            else:
+                length, pos = read_unsigned_varint(view, pos + 4, end)
             if length == 0:
                 partitions.append((index, None))
             else:
                 records_end = pos + length - 1
-                if records_end > end:
-                    raise _malformed()
                 partitions.append((index, view[pos:records_end]))
                 pos = records_end
-            pos = pos + 1 if view[pos] == 0 else skip_tagged_fields(view, pos, end)
+            if view[pos] == 0:  # also finds records that pass the end
+                pos += 1
+            else:
+                pos = skip_tagged_fields(view, pos, end)
         topics.append((topic, partitions))
         pos = pos + 1 if view[pos] == 0 else skip_tagged_fields(view, pos, end)
     if view[pos] != 0:
         skip_tagged_fields(view, pos, end)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return _new_tuple(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
 def _parse_legacy(view: memoryview, pos: int, end: int) -> ProduceRequest:
@@ -126,7 +141,7 @@ def _parse_legacy(view: memoryview, pos: int, end: int) -> ProduceRequest:
     if length >= 0:
         if pos + length > end:
             raise _malformed()
-        transactional_id = str(view[pos : pos + length], "utf-8")
+        transactional_id = view[pos : pos + length].tobytes().decode()
         pos += length
     elif length != -1:
         raise _malformed()
@@ -140,7 +155,7 @@ def _parse_legacy(view: memoryview, pos: int, end: int) -> ProduceRequest:
         name_end = pos + 2 + length
         if length < 0 or name_end > end:
             raise _malformed()
-        topic = str(view[pos + 2 : name_end], "utf-8")
+        topic = view[pos + 2 : name_end].tobytes().decode()
         partition_count = _INT.unpack_from(view, name_end)[0]
         pos = name_end + 4
         if not 0 <= partition_count <= end - pos:
@@ -159,7 +174,7 @@ def _parse_legacy(view: memoryview, pos: int, end: int) -> ProduceRequest:
             else:
                 raise _malformed()
         topics.append((topic, partitions))
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return _new_tuple(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
 def _read_nullable_string(view: memoryview, pos: int, end: int) -> tuple[str | None, int]:
@@ -169,14 +184,15 @@ def _read_nullable_string(view: memoryview, pos: int, end: int) -> tuple[str | N
     string_end = pos + length - 1
     if string_end > end:
         raise _malformed()
-    return str(view[pos:string_end], "utf-8"), string_end
+    return view[pos:string_end].tobytes().decode(), string_end
 
 
 def _read_count(view: memoryview, pos: int, end: int) -> tuple[int, int]:
+    """A compact count or length, plus one as on the wire, that is not null and can be true."""
     count, pos = read_unsigned_varint(view, pos, end)
     if not 0 < count <= end - pos + 1:
         raise _malformed()
-    return count - 1, pos
+    return count, pos
 
 
 def encode_produce_response(
