@@ -20,6 +20,10 @@ class LogDirFailure(KafkaError):
         self.cause = cause
 
 
+class WrongLogDirError(Exception):
+    """A log directory belongs to another node or cluster, or was never formatted."""
+
+
 class DiskFull(KafkaError):
     """There was no room for one append, which was undone; the log goes on when there is."""
 

@@ -13,25 +13,23 @@ from ottla.storage.segment import INDEX_KINDS, Segment
 
 class FlushJob:
     __slots__ = (
-        "_directory",
         "_disk",
         "_files",
         "_pins",
+        "directories",
         "end_offset",
         "generation",
         "paths",
-        "syncs_directory",
     )
 
-    def __init__(self, disk: Disk, directory: str, end_offset: int, generation: int) -> None:
+    def __init__(self, disk: Disk, end_offset: int, generation: int) -> None:
         self._disk = disk
-        self._directory = directory
         self._files: list[File] = []
         self._pins: list[PooledFile] = []
         self.end_offset = end_offset
         self.generation = generation
         self.paths: list[str] = []
-        self.syncs_directory = False
+        self.directories: list[str] = []  # whose names changed
 
     def add_segment(self, segment: Segment, *, with_indexes: bool) -> None:
         """Sync this segment. The active one's indexes need not be: recovery builds them."""
@@ -52,8 +50,8 @@ class FlushJob:
                 file.sync()
             finally:
                 file.close()
-        if self.syncs_directory:
-            self._disk.sync_dir(self._directory)
+        for directory in self.directories:
+            self._disk.sync_dir(directory)
 
     def release(self) -> None:
         """Give the files back; on the loop, once, whatever came of it."""

@@ -59,6 +59,7 @@ from ottla.storage.core.transaction_index import AbortedTransaction
 from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import LEADER_EPOCHS, encode_leader_epochs
+from ottla.storage.files.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.producer_replay import (
@@ -767,7 +768,9 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Return once everything that is in the log would survive a power cut."""
-        job = self.begin_flush()
+        self._perform(self.begin_flush())
+
+    def _perform(self, job: FlushJob | None) -> None:
         if job is None:
             return
         try:
@@ -786,33 +789,46 @@ class PartitionLog:
     @property
     def needs_flush(self) -> bool:
         """Whether a rolled segment, or records older than `flush.ms`, wait to be synced."""
-        if self.recovery_point < self._active.base_offset:
-            return True
+        return self.recovery_point < self._active.base_offset or self.is_flush_due
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether records have waited for `flush.ms`."""
         return (
             self.recovery_point < self.log_end_offset
             and self._clock.wall_ms() - self.last_flush_ms >= self.config.flush_ms
         )
 
-    def begin_flush(self, *, only_inactive: bool = False) -> FlushJob | None:
-        """What to sync now; None if nothing. `finish_flush` must follow unless it failed."""
+    def begin_flush(
+        self, *, only_inactive: bool = False, is_closing: bool = False
+    ) -> FlushJob | None:
+        """What to sync now; None if nothing. `finish_flush` must follow unless it failed.
+
+        The active segment's indexes are left out, as a recovery would build them; but not when
+        `is_closing`, as then the next start trusts them.
+        """
         self._check_usable()
         end_offset = self._active.base_offset if only_inactive else self.log_end_offset
-        if end_offset <= self.recovery_point and not self._has_new_names:
+        if end_offset <= self.recovery_point and not self._has_new_names and not is_closing:
             return None
-        job = FlushJob(self._disk, self.directory, end_offset, self._generation)
+        job = FlushJob(self._disk, end_offset, self._generation)
         try:
             for segment in self._segments.from_floor(self.recovery_point):
                 is_active = segment is self._active
                 if is_active and only_inactive:
                     continue
-                if not is_active:
+                if is_closing or not is_active:
+                    segment.become_inactive()
                     segment.save_indexes()
-                job.add_segment(segment, with_indexes=not is_active)
+                job.add_segment(segment, with_indexes=is_closing or not is_active)
             job.paths += self._snapshots.take_unsynced()
         except OSError as error:
             job.release()
             raise self.fail(error) from error
-        job.syncs_directory = self._has_new_names
+        if self._has_new_names or is_closing:
+            # The directory itself may be as new as its files, and its metadata too.
+            job.paths.append(f"{self.directory}/{PARTITION_METADATA}")
+            job.directories += (self.directory, self.directory.rpartition("/")[0])
         self._has_new_names = False
         return job
 
@@ -970,19 +986,24 @@ class PartitionLog:
     # Ending.
 
     def close(self) -> None:
-        """Close in order: flushed, with a producer snapshot at the end."""
+        """Close in order: flushed, with indexes and a producer snapshot that can be trusted."""
         if self.is_closed:
             return
         if self.failure is None:
             try:
                 self._producers.end_offset = Offset(self.log_end_offset)
                 self._snapshots.take(self._producers)
-                for segment in self._segments:
-                    segment.close()
                 self.remove_deleted_files()
             except OSError as error:
                 raise self.fail(error) from error
-            self.flush()
+            is_untouched = (
+                self.recovery_point == self.log_end_offset
+                and self._active.is_index_saved
+                and not self._has_new_names
+                and not self._snapshots.has_unsynced
+            )
+            if not is_untouched:
+                self._perform(self.begin_flush(is_closing=True))
         self.abandon()
 
     def abandon(self) -> None:

@@ -34,6 +34,10 @@ class ProducerSnapshotFiles:
     def latest(self) -> Offset | None:
         return max(self.offsets, default=None)
 
+    @property
+    def has_unsynced(self) -> bool:
+        return bool(self._unsynced)
+
     def path(self, offset: Offset, state: FileState = FileState.LIVE) -> str:
         return f"{self._directory}/{segment_file_name(offset, FileKind.SNAPSHOT, state)}"
 

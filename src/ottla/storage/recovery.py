@@ -57,6 +57,7 @@ from ottla.storage.segment import CorruptSegmentError, Segment
 
 # Large enough that the calls cost nothing beside the CRC, small enough to be reused.
 _SCAN_CHUNK_BYTES = 4 << 20
+_LOADER_FILES_MAX = 2
 
 
 class OpenOptions(NamedTuple):
@@ -81,13 +82,16 @@ def open_log(
     on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
 ) -> PartitionLog:
-    """The log in `directory`, recovered if need be. Raises LogDirFailure."""
+    """The log in `directory`, recovered if need be. Raises LogDirFailure.
+
+    `on_failure` is told of later failures only; this one is the caller's to handle.
+    """
     try:
-        loaded = _Loader(runtime, pool, directory, options).load()
+        loader = _Loader(runtime, directory, options)
+        loaded = loader.load()
+        loader.hand_over(loaded.segments, pool)
     except (OSError, MalformedFileError, CorruptSegmentError) as error:
-        failure = LogDirFailure(directory.rpartition("/")[0], error)
-        on_failure(failure)
-        raise failure from error
+        raise LogDirFailure(directory.rpartition("/")[0], error) from error
     return PartitionLog(
         runtime,
         pool,
@@ -102,12 +106,11 @@ def open_log(
 
 
 class _Loader:
-    def __init__(
-        self, runtime: Runtime, pool: FilePool, directory: str, options: OpenOptions
-    ) -> None:
+    def __init__(self, runtime: Runtime, directory: str, options: OpenOptions) -> None:
         self._disk = runtime.disk
         self._now_ms = runtime.clock.wall_ms()
-        self._pool = pool
+        # Its own, so that a log can be opened in a thread.
+        self._pool = FilePool(self._disk, _LOADER_FILES_MAX)
         self._directory = directory
         self._options = options
         self._epochs = LeaderEpochs()
@@ -156,6 +159,11 @@ class _Loader:
             log_end_offset if options.had_clean_shutdown else recovery_point,
             has_new_names,
         )
+
+    def hand_over(self, segments: LogSegments, pool: FilePool) -> None:
+        """The log is built: from now on its files belong to the broker's pool."""
+        for segment in segments:
+            segment.move_to(pool)
 
     # Files.
 

@@ -9,7 +9,7 @@ Indexes are kept in memory and written when the segment is flushed, rolled or cl
 loses nothing: after a crash every segment at or above the recovery point is scanned and its
 indexes are built anew, and no recovery point passes a segment whose indexes are not synced.
 
-Owned by its PartitionLog, on the event loop. Only `sync_files` may run in a thread.
+Owned by its PartitionLog, on the event loop.
 
 Invariants: [0, size) of the file is whole batches with increasing offsets. The batches that
 `_recent_*` describes are the last ones of the segment, without a gap in positions.
@@ -414,20 +414,6 @@ class Segment:
             file.close()
         unsaved.clear()
 
-    def sync_files(self, *, with_indexes: bool) -> None:
-        """Make the segment's content durable (blocks on the disk)."""
-        self.log.use().sync()
-        if not with_indexes:
-            return
-        for kind in INDEX_KINDS:
-            path = self.path(kind)
-            if self._disk.exists(path):
-                file = self._disk.open(path)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
-
     # Looking things up.
 
     def position_of(self, offset: int) -> int | None:
@@ -592,11 +578,7 @@ class Segment:
         self.log.retire()
         return marked
 
-    def pin(self) -> File:
-        return self.log.pin()
-
-    def close(self) -> None:
-        """Bring the index files up to date and close the log file."""
-        self.become_inactive()
-        self.save_indexes()
-        self.log.close()
+    def move_to(self, pool: FilePool) -> None:
+        """Let another pool open the log file from now on."""
+        self.log.retire()
+        self.log = pool.handle(self.path(FileKind.LOG))

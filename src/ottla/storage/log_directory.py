@@ -1,0 +1,329 @@
+"""One of the broker's `log.dirs`: its lock, whose it is, its checkpoints, which partitions it has.
+
+Starting must not depend on how many partitions there are: the directory is listed and three
+checkpoint files are read, and nothing of a partition is touched until someone uses it.
+
+Owned by the LogManager, on the event loop.
+
+Invariant: the clean-shutdown marker is on disk only while no log in the directory is open.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.ids import Offset, TopicPartition
+from ottla.runtime.interfaces import Lock, Runtime
+from ottla.storage.failures import LogDirFailure, WrongLogDirError
+from ottla.storage.files import clean_shutdown, meta_properties
+from ottla.storage.files.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    decode_offsets,
+    encode_offsets,
+)
+from ottla.storage.files.malformed import MalformedFileError
+from ottla.storage.files.meta_properties import MetaProperties
+from ottla.storage.files.names import (
+    DirectoryState,
+    FileKind,
+    FileState,
+    parse_partition_directory_name,
+    parse_segment_file_name,
+)
+from ottla.storage.files.partition_metadata import (
+    FILE_NAME as PARTITION_METADATA,
+)
+from ottla.storage.files.partition_metadata import (
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from ottla.storage.log import PartitionLog
+
+LOCK_FILE = ".lock"
+# Kept by the raft room, in the same directory unless metadata.log.dir names another.
+METADATA_LOG = TopicPartition("__cluster_metadata", 0)
+
+
+class NodeIdentity(NamedTuple):
+    """Who the broker is; every log directory must be of the same."""
+
+    cluster_id: str
+    node_id: int
+
+
+class LogHandle:
+    """A partition in a log directory, whether or not its log is open."""
+
+    __slots__ = (
+        "_size_bytes",
+        "_topic_id",
+        "config",
+        "directory",
+        "high_watermark",
+        "is_opening",
+        "log",
+        "log_start_offset",
+        "needs_recovery",
+        "path",
+        "recovery_point",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: "LogDirectory",
+        topic_partition: TopicPartition,
+        path: str,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        needs_recovery: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.path = path
+        self.log: PartitionLog | None = None
+        self.config: TopicConfig | None = None
+        self.is_opening = False
+        self.needs_recovery = needs_recovery
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.high_watermark = high_watermark
+        self._topic_id: UUID | None = None
+        self._size_bytes: int | None = None
+
+    def adopt(self, log: PartitionLog) -> None:
+        """The log is open now."""
+        self.log = log
+        self.needs_recovery = False
+        self._size_bytes = None
+
+    def let_go(self) -> None:
+        """The log was closed: keep what the checkpoints need."""
+        if self.log is not None:
+            self.recovery_point = self.log.recovery_point
+            self.log_start_offset = self.log.log_start_offset
+            self.log = None
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """From `partition.metadata`; None where that is missing or was never synced."""
+        if self._topic_id is None:
+            path = f"{self.path}/{PARTITION_METADATA}"
+            disk = self.directory.runtime.disk
+            try:
+                self._topic_id = decode_partition_metadata(disk.read_bytes(path), path)
+            except (FileNotFoundError, MalformedFileError):
+                return None
+        return self._topic_id
+
+    def write_topic_id(self, topic_id: UUID) -> None:
+        """Say whose records these are, before there are any. Synced with the first flush."""
+        path = f"{self.path}/{PARTITION_METADATA}"
+        file = self.directory.runtime.disk.open(path, create=True)
+        try:
+            data = encode_partition_metadata(topic_id)
+            file.pwrite(data, 0)
+            file.truncate(len(data))
+        finally:
+            file.close()
+        self._topic_id = topic_id
+
+    def size_bytes(self) -> int:
+        """The bytes of its `.log` files, without opening the log."""
+        if self.log is not None:
+            return self.log.size_bytes()
+        if self._size_bytes is None:
+            disk = self.directory.runtime.disk
+            self._size_bytes = sum(
+                disk.size(f"{self.path}/{name}")
+                for name in disk.listdir(self.path)
+                if (parsed := parse_segment_file_name(name)) is not None
+                and parsed.kind is FileKind.LOG
+                and parsed.state is FileState.LIVE
+            )
+        return self._size_bytes
+
+
+class LogDirectory:
+    __slots__ = (
+        "_last_written",
+        "_lock",
+        "broker_epoch",
+        "deleted_paths",
+        "directory_id",
+        "failure",
+        "had_clean_shutdown",
+        "handles",
+        "path",
+        "runtime",
+    )
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self.runtime = runtime
+        self.path = path
+        self.failure: LogDirFailure | None = None
+        self.directory_id: UUID | None = None
+        self.had_clean_shutdown = False
+        self.broker_epoch: int | None = None
+        self.handles: dict[TopicPartition, LogHandle] = {}
+        self.deleted_paths: list[str] = []
+        self._lock: Lock | None = None
+        self._last_written: dict[str, bytes] = {}
+
+    def start(self, identity: NodeIdentity | None) -> None:
+        """Lock, check and list the directory.
+
+        BlockingIOError if another process has it, WrongLogDirError if it is another's;
+        any other trouble only takes this directory offline.
+        """
+        disk = self.runtime.disk
+        try:
+            disk.mkdir(self.path)
+            self._lock = disk.lock(f"{self.path}/{LOCK_FILE}")
+            self._check_identity(identity)
+            self._read_marker()
+            self._list_partitions()
+        except BlockingIOError:
+            raise
+        except (OSError, MalformedFileError) as error:
+            self.failure = LogDirFailure(self.path, error)
+
+    def _check_identity(self, identity: NodeIdentity | None) -> None:
+        path = f"{self.path}/{meta_properties.FILE_NAME}"
+        disk = self.runtime.disk
+        try:
+            found = meta_properties.decode_meta_properties(disk.read_bytes(path), path)
+        except FileNotFoundError:
+            if identity is None:
+                return
+            # A disk that was added, or replaced after it failed: it becomes one of ours.
+            found = MetaProperties(
+                meta_properties.VERSION,
+                identity.cluster_id,
+                identity.node_id,
+                self.runtime.random.uuid4(),
+            )
+            disk.write_atomic(path, meta_properties.encode_meta_properties(found))
+        self.directory_id = found.directory_id
+        if identity is None:
+            return
+        if found.cluster_id not in (None, identity.cluster_id):
+            raise WrongLogDirError(
+                f"{self.path} belongs to cluster {found.cluster_id}, not {identity.cluster_id}"
+            )
+        if found.node_id not in (None, identity.node_id):
+            raise WrongLogDirError(
+                f"{self.path} belongs to node {found.node_id}, not {identity.node_id}"
+            )
+
+    def _read_marker(self) -> None:
+        path = f"{self.path}/{clean_shutdown.FILE_NAME}"
+        try:
+            self.broker_epoch = clean_shutdown.decode_clean_shutdown(
+                self.runtime.disk.read_bytes(path)
+            )
+        except FileNotFoundError:
+            return
+        self.had_clean_shutdown = True
+        # It must not outlive the first write, even through a power cut.
+        self.runtime.disk.remove(path)
+        self.runtime.disk.sync_dir(self.path)
+
+    def _list_partitions(self) -> None:
+        disk = self.runtime.disk
+        recovery_points = self._read_offsets(RECOVERY_POINTS)
+        start_offsets = self._read_offsets(LOG_START_OFFSETS)
+        high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        for name in disk.listdir(self.path):
+            parsed = parse_partition_directory_name(name)
+            path = f"{self.path}/{name}"
+            if parsed is None or not disk.is_dir(path):
+                continue
+            topic_partition = parsed.topic_partition
+            if parsed.state is DirectoryState.DELETE:
+                self.deleted_paths.append(path)
+            elif parsed.state is DirectoryState.LIVE and topic_partition != METADATA_LOG:
+                self.handles[topic_partition] = LogHandle(
+                    self,
+                    topic_partition,
+                    path,
+                    recovery_point=recovery_points.get(topic_partition, Offset(0)),
+                    log_start_offset=start_offsets.get(topic_partition, Offset(0)),
+                    high_watermark=high_watermarks.get(topic_partition, Offset(0)),
+                    needs_recovery=not self.had_clean_shutdown,
+                )
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        path = f"{self.path}/{name}"
+        try:
+            return decode_offsets(self.runtime.disk.read_bytes(path), path)
+        except FileNotFoundError:
+            return {}
+
+    # Checkpoints.
+
+    def write_recovery_points(self) -> None:
+        """Say from where a recovery must read. On the loop: a later truncation must not be
+        overtaken by an earlier, higher value."""
+        self._write(
+            RECOVERY_POINTS,
+            {
+                topic_partition: Offset(
+                    handle.recovery_point if handle.log is None else handle.log.recovery_point
+                )
+                for topic_partition, handle in self.handles.items()
+            },
+        )
+
+    def write_log_start_offsets(self) -> None:
+        """Keep the log start offsets that the first segment's name does not tell."""
+        offsets: dict[TopicPartition, Offset] = {}
+        for topic_partition, handle in self.handles.items():
+            log = handle.log
+            if log is None:
+                if handle.log_start_offset > 0:
+                    offsets[topic_partition] = Offset(handle.log_start_offset)
+            elif log.log_start_offset > log.segment_base_offsets[0]:
+                offsets[topic_partition] = Offset(log.log_start_offset)
+        self._write(LOG_START_OFFSETS, offsets)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Keep high watermarks, with the last known ones of partitions not mentioned."""
+        for topic_partition, handle in self.handles.items():
+            handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
+        self._write(
+            HIGH_WATERMARKS,
+            {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()},
+        )
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        if self.failure is not None:
+            return
+        data = encode_offsets(offsets)
+        if self._last_written.get(name) == data:
+            return
+        try:
+            self.runtime.disk.write_atomic(f"{self.path}/{name}", data)
+        except OSError as error:
+            self.failure = LogDirFailure(self.path, error)
+            raise self.failure from error
+        self._last_written[name] = data
+
+    # Ending.
+
+    def write_marker(self, broker_epoch: int) -> None:
+        """Every log is closed in order: the next start need not recover."""
+        self.runtime.disk.write_atomic(
+            f"{self.path}/{clean_shutdown.FILE_NAME}",
+            clean_shutdown.encode_clean_shutdown(broker_epoch),
+        )
+
+    def release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
