@@ -86,7 +86,7 @@ class SimulatedTransport(asyncio.Transport):
         self._fabric = fabric
         self._context = context
         self._protocol: asyncio.BufferedProtocol | None = None
-        self._outgoing: deque[bytes | _FilePart | _End] = deque()
+        self._outgoing: deque[memoryview | _FilePart | _End] = deque()
         self._outgoing_bytes = 0
         self._in_flight: deque[_Arrival] = deque()  # from the peer, towards us
         self._received: deque[bytes | _End] = deque()
@@ -159,7 +159,7 @@ class SimulatedTransport(asyncio.Transport):
             raise RuntimeError("written to a transport after write_eof")
         if self._is_closing or not data:
             return
-        self._outgoing.append(bytes(data))
+        self._outgoing.append(memoryview(bytes(data)))
         self._outgoing_bytes += len(data)
         if self._fabric.rng.random() < 0.5:
             self._pump()
@@ -300,7 +300,7 @@ class SimulatedTransport(asyncio.Transport):
             return piece
         if isinstance(first, _End):
             raise RuntimeError("a marker is not data")
-        piece = first[:size]
+        piece = bytes(first[:size])
         if len(piece) == len(first):
             self._outgoing.popleft()
         else:
@@ -392,7 +392,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def _coalesce(self, data: bytes) -> bytes:
         """Sometimes what was sent in pieces is read at once."""
-        while self._received and self._coin():
+        while self._received and len(data) < CHUNK_BYTES_MAX and self._coin():
             following = self._received[0]
             if isinstance(following, _End):
                 break
