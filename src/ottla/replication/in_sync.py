@@ -16,12 +16,13 @@ from collections.abc import Iterable
 from ottla.protocol.ids import BrokerId, Offset
 
 UNKNOWN_POSITION = Offset(-1)
+START = Offset(0)
 
 
 class InSyncReplicas:
     __slots__ = ("_local", "_others", "_positions", "high_watermark", "isr")
 
-    def __init__(self, local: BrokerId, high_watermark: Offset = Offset(0)) -> None:
+    def __init__(self, local: BrokerId, high_watermark: Offset = START) -> None:
         self._local = local
         self.high_watermark = high_watermark
         self.isr: tuple[BrokerId, ...] = ()

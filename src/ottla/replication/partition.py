@@ -115,9 +115,7 @@ class Partition(Watchable):
     def last_stable_offset(self) -> int:
         high_watermark = self.high_watermark
         first_unstable = self.log.first_unstable_offset
-        return (
-            high_watermark if first_unstable is None else min(high_watermark, first_unstable)
-        )
+        return high_watermark if first_unstable is None else min(high_watermark, first_unstable)
 
     def apply(self, state: PartitionState) -> None:
         """Follow a committed change of leader, epoch or in-sync replicas."""
@@ -128,7 +126,7 @@ class Partition(Watchable):
         log = self._log
         if log is not None and self.is_leader:
             if is_new_epoch:
-                log.assign_epoch_start(state.leader_epoch)
+                log.assign_epoch(state.leader_epoch, log.log_end_offset)
             self._advance(log)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
@@ -203,17 +201,15 @@ class Partition(Watchable):
         )
         aborted = None
         if isolation is Isolation.READ_COMMITTED and replica_id < 0:
-            aborted = log.aborted_transactions(fetch_offset, end_offset) if records.length else []
-        return ReadResult(
-            high_watermark, last_stable, log.log_start_offset, records, aborted, None
-        )
+            aborted = _aborted(log, fetch_offset, end_offset) if records.length else []
+        return ReadResult(high_watermark, last_stable, log.log_start_offset, records, aborted, None)
 
     def _on_log_opened(self, log: PartitionLog) -> None:
         if self.in_sync.high_watermark < log.log_start_offset:
             self.in_sync.high_watermark = Offset(log.log_start_offset)
         self.in_sync.on_truncated(Offset(log.log_end_offset))
         if self.is_leader:
-            log.assign_epoch_start(self.leader_epoch)
+            log.assign_epoch(self.leader_epoch, log.log_end_offset)
             self.in_sync.maybe_advance(Offset(log.log_end_offset))
         log.on_high_watermark_updated(self.in_sync.high_watermark)
 
@@ -236,3 +232,9 @@ class Partition(Watchable):
         if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return EpochEndOffset(end.epoch, end.end_offset)
         return None
+
+
+def _aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[tuple[int, int]]:
+    """Clients match the list against batches as they read, so it goes by first offset."""
+    found = log.aborted_transactions(fetch_offset, end_offset)
+    return sorted(((one.producer_id, one.first_offset) for one in found), key=lambda one: one[1])

@@ -9,7 +9,7 @@ Owned by the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,7 +30,7 @@ class AssignedPartition(NamedTuple):
     """A partition that the metadata places on this broker."""
 
     topic: str
-    index: int
+    partition: int
     topic_id: UUID
     state: PartitionState
 
@@ -98,7 +98,7 @@ class ReplicaManager:
 
     def assign(self, assigned: AssignedPartition) -> None:
         """Hold this partition from now on, or follow a change to it."""
-        key = (assigned.topic, assigned.index)
+        key = (assigned.topic, assigned.partition)
         partition = self.partitions.get(key)
         if partition is None or partition.topic_id != assigned.topic_id:
             if partition is not None:
@@ -118,11 +118,13 @@ class ReplicaManager:
         except LogDirFailure as failure:
             log.error("%s-%d was not deleted: %s", topic, index, failure)
 
-    def on_config_changed(self, topic: str) -> None:
-        config = self._config_of(topic)
-        for (name, _), partition in self.partitions.items():
-            if name == topic and partition.is_open:
-                partition.log.update_config(config)
+    def on_configs_changed(self, topics: Collection[str] | None) -> None:
+        """Open logs take the new settings; None means that every topic may be affected."""
+        if topics is not None and not topics:
+            return
+        for partition in self.partitions.values():
+            if partition.is_open and (topics is None or partition.topic in topics):
+                partition.log.update_config(self._config_of(partition.topic))
 
     def high_watermarks(self) -> Iterator[tuple[TopicPartition, int]]:
         """For the checkpoint: only logs that were opened can have moved."""
@@ -131,20 +133,26 @@ class ReplicaManager:
                 yield TopicPartition(topic, index), partition.in_sync.high_watermark
 
     def _create(self, assigned: AssignedPartition) -> Partition:
-        topic_partition = TopicPartition(assigned.topic, assigned.index)
+        topic_partition = TopicPartition(assigned.topic, assigned.partition)
         try:
             self._logs.create(topic_partition, assigned.topic_id)
         except LogDirFailure as failure:
             log.error("%s has no directory: %s", topic_partition, failure)
 
         def open_log() -> PartitionLog:
-            return self._logs.get(topic_partition, self._config_of(assigned.topic))
+            found = self._logs.get(topic_partition)
+            if found.topic_id not in (None, assigned.topic_id):
+                # A topic of this name was deleted while the broker was away.
+                self._logs.delete(topic_partition)
+                self._logs.create(topic_partition, assigned.topic_id)
+                found = self._logs.get(topic_partition)
+            return found
 
         return Partition(
             assigned.topic,
-            assigned.index,
+            assigned.partition,
             assigned.topic_id,
             local_id=self.broker_id,
-            high_watermark=Offset(self._logs.checkpointed_high_watermark(topic_partition)),
+            high_watermark=Offset(self._logs.high_watermark_of(topic_partition)),
             open_log=open_log,
         )

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
@@ -73,6 +74,7 @@ class Dispatch(Protocol):
 class ConnectionOwner(Protocol):
     """The listener's side of a connection."""
 
+    name: str
     request_bytes_max: int
     network: Network
     dispatch: Dispatch
@@ -181,6 +183,15 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         if self.transport is not None:
             self.transport.abort()
+
+    def hold(self) -> None:
+        """Read nothing until `release`: the broker is not ready."""
+        self._is_blocked = True
+        self._update_reading()
+
+    def release(self) -> None:
+        self._is_blocked = False
+        self._resume()
 
     def close_when_quiet(self) -> None:
         """Take no further request; close once those under way are answered."""
@@ -353,11 +364,11 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             self.sending = sent
             rest = parts[number + 1 :]
-            sent.add_done_callback(lambda done, p=part, r=rest: self._on_sent(done, p, r))
+            sent.add_done_callback(partial(self._on_sent, part, rest))
             return
 
     def _on_sent(
-        self, sent: "asyncio.Future[None]", part: FileRange, rest: list[bytes | FileRange]
+        self, part: FileRange, rest: list[bytes | FileRange], sent: "asyncio.Future[None]"
     ) -> None:
         self.sending = None
         part.release()

@@ -17,6 +17,8 @@ from ottla.server.metrics import TopicCounters
 from ottla.server.services import Services
 from ottla.server.topology import NO_LEADER
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 _TOPIC_COUNTERS = (
     ("messagesin", "Records appended", "messages_in"),
     ("bytesin", "Bytes appended", "bytes_in"),
@@ -63,9 +65,14 @@ class BrokerCollector(Collector):
         image = self._services.image
         replicas = self._services.replicas
         leading = [partition for partition in replicas if partition.is_leader]
-        all_partitions = [one for topic in image.topics.values() for one in topic.partitions.values()]
+        all_partitions = [
+            one for topic in image.topics.values() for one in topic.partitions.values()
+        ]
         gauges = {
-            "kafka_brokers": ("Brokers in service", sum(not b.fenced for b in image.brokers.values())),
+            "kafka_brokers": (
+                "Brokers in service",
+                sum(not b.fenced for b in image.brokers.values()),
+            ),
             "kafka_server_replicamanager_leadercount": ("Partitions led here", len(leading)),
             "kafka_server_replicamanager_partitioncount": (
                 "Partitions held here",
@@ -85,7 +92,7 @@ class BrokerCollector(Collector):
             ),
             "kafka_log_logmanager_offlinelogdirectorycount": (
                 "Log directories that failed",
-                len(self._services.logs.offline_directories),
+                sum(one.failure is not None for one in self._services.logs.directories),
             ),
         }
         for name, (documentation, value) in gauges.items():
@@ -136,11 +143,8 @@ def _read(counters: TopicCounters, attribute: str) -> int:
     return value
 
 
-class Exposition:
-    def __init__(self, services: Services) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BrokerCollector(services))
-        ProcessCollector(registry=self._registry)
-
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+def render(services: Services) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BrokerCollector(services))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)

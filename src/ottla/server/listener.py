@@ -63,15 +63,18 @@ class Acceptor:
         self.connections: set[Connection] = set()
         self.connections_refused_total = 0
         self._limits = limits
+        self._is_open = False
         self._idle_sweep_seconds = idle_ms_max / 1000 / IDLE_SWEEPS_PER_TIMEOUT
         self._silent_sweeps: dict[Connection, int] = {}
         self._bound: BoundListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and accept; the address that was really bound."""
-        self._bound = await self.network.listen(lambda: Connection(self), host, port)
+    async def listen(self, host: str, port: int, *, backlog: int) -> tuple[str, int]:
+        """Bind and accept, but read nothing before `open`; the address that was bound."""
+        self._bound = await self.network.listen(
+            lambda: Connection(self), host, port, backlog=backlog
+        )
         if self._idle_sweep_seconds > 0:
             self._schedule_sweep()
         return self._bound.host, self._bound.port
@@ -82,7 +85,15 @@ class Acceptor:
             log.info("refused a connection from %s: too many", connection.peer_host)
             return False
         self.connections.add(connection)
+        if not self._is_open:
+            connection.hold()
         return True
+
+    def open(self) -> None:
+        """The broker is ready: serve those who connected early, and all others."""
+        self._is_open = True
+        for connection in self.connections:
+            connection.release()
 
     def on_disconnected(self, connection: Connection) -> None:
         if connection in self.connections:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 class ProducerIdBlock(NamedTuple):
     first: int
-    count: int
+    size: int
 
 
 class ProducerIds:
@@ -27,7 +27,7 @@ class ProducerIds:
         async with self._lock:
             if self._next == self._end:
                 block = await self._allocate()
-                self._next, self._end = block.first, block.first + block.count
+                self._next, self._end = block.first, block.first + block.size
             producer_id = self._next
             self._next += 1
             return producer_id

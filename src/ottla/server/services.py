@@ -13,6 +13,7 @@ from ottla.runtime.interfaces import Runtime
 from ottla.server.fetch_sessions import FetchSessions
 from ottla.server.metrics import Metrics
 from ottla.server.producer_ids import ProducerIds
+from ottla.server.publisher import ConfigView
 from ottla.storage.log_manager import LogManager
 
 
@@ -29,9 +30,8 @@ class MetadataAnswers:
 @dataclass(slots=True)
 class Services:
     runtime: Runtime
-    config: BrokerConfig
+    configs: ConfigView
     broker_id: BrokerId
-    cluster_id: str
     metadata: MetadataNode
     replicas: ReplicaManager
     logs: LogManager
@@ -40,6 +40,15 @@ class Services:
     advertised_versions: Mapping[int, tuple[int, int]]
     metrics: Metrics = field(default_factory=Metrics)
     metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's configuration as it is now; it changes at run time."""
+        return self.configs.broker
+
+    @property
+    def cluster_id(self) -> str:
+        return self.metadata.cluster_id
 
     @property
     def image(self) -> MetadataImage:

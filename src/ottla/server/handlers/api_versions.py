@@ -8,9 +8,7 @@ import re
 from typing import Any
 
 from ottla.metadata.features import SUPPORTED_FEATURES
-from ottla.protocol.api import VERSIONS, ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 

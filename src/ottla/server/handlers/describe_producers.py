@@ -47,7 +47,7 @@ def _describe(services: Services, topic: str, index: int) -> Fields:
                 "last_sequence": producer.last_sequence,
                 "last_timestamp": producer.last_timestamp_ms,
                 "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.current_txn_start_offset,
+                "current_txn_start_offset": producer.transaction_first_offset,
             }
             for producer in producers
         ],

@@ -167,9 +167,7 @@ class _Fetch:
             leader = None
             if partition is not None and error.code in _LEADER_ERRORS:
                 leader = (partition.state.leader, partition.leader_epoch)
-            return FetchPartitionResult(
-                asked.partition, int(error.code), current_leader=leader
-            )
+            return FetchPartitionResult(asked.partition, int(error.code), current_leader=leader)
         records = read.records
         length = 0
         if records is not None and records.length:
@@ -193,7 +191,11 @@ class _Fetch:
         topics: dict[TopicKey, list[FetchPartitionResult]] = {}
         metrics = self._services.metrics.topics
         for topic, result in self._results:
-            if session is None or session.is_news(topic, result) or not self._context.is_incremental:
+            if (
+                session is None
+                or session.is_news(topic, result)
+                or not self._context.is_incremental
+            ):
                 topics.setdefault(topic, []).append(result)
             name = topic if isinstance(topic, str) else self._services.topic_name(topic)
             if name is not None:
@@ -202,9 +204,7 @@ class _Fetch:
                 counters.bytes_out += result.records_length
                 counters.failed_fetch_requests += result.error_code != _ERROR_NONE
         self._slices = []
-        return _encode(
-            self._header, _ERROR_NONE, self._context.session_id, list(topics.items())
-        )
+        return _encode(self._header, _ERROR_NONE, self._context.session_id, list(topics.items()))
 
     def _release(self) -> None:
         for one in self._slices:

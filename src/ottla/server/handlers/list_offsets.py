@@ -80,9 +80,7 @@ def _answer(
     return {"partition_index": index, "error_code": ErrorCode.NONE, **found}
 
 
-def _find(
-    partition: Partition, timestamp: int, isolation: Isolation, replica_id: int
-) -> Fields:
+def _find(partition: Partition, timestamp: int, isolation: Isolation, replica_id: int) -> Fields:
     log = partition.log
     if replica_id >= 0:
         end_offset = log.log_end_offset
@@ -94,7 +92,8 @@ def _find(
         return {"timestamp": -1, "offset": end_offset, "leader_epoch": partition.leader_epoch}
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return {"timestamp": -1, "offset": start, "leader_epoch": log.epoch_of(start)}
+        epoch = log.epoch_for_offset(start)
+        return {"timestamp": -1, "offset": start, "leader_epoch": -1 if epoch is None else epoch}
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _UNKNOWN  # nothing of this log is, or waits to be, in a remote tier
     found = (
@@ -107,5 +106,5 @@ def _find(
     return {
         "timestamp": found.timestamp_ms,
         "offset": found.offset,
-        "leader_epoch": log.epoch_of(found.offset),
+        "leader_epoch": -1 if found.leader_epoch is None else found.leader_epoch,
     }

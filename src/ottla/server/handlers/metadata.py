@@ -46,9 +46,9 @@ def handle(
     request = decode_request(header.api_key, header.api_version, buffer[header.body_start : end])
     question = _question(header.api_version, connection.owner.name, request)
     missing = _missing(services, question)
-    if missing and given(request, "allow_auto_topic_creation", True):
-        if services.config.auto_create_topics_enable:
-            return Deferred(_create_and_answer(services, header, question, missing))
+    may_create: bool = given(request, "allow_auto_topic_creation", True)
+    if missing and may_create and services.config.auto_create_topics_enable:
+        return Deferred(_create_and_answer(services, header, question, missing))
     return _answer(services, header, question, {})
 
 
@@ -164,7 +164,5 @@ def _topic(services: Services, question: Question, topic: TopicImage) -> dict[st
             partition_fields(services.image, question.listener, index, partition)
             for index, partition in topic.partitions.items()
         ],
-        "topic_authorized_operations": TOPIC_OPERATIONS
-        if question.topic_operations
-        else NOT_ASKED,
+        "topic_authorized_operations": TOPIC_OPERATIONS if question.topic_operations else NOT_ASKED,
     }

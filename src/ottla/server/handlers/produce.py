@@ -53,9 +53,7 @@ def handle(
                 partition, appended = append(name, index, records, acks=acks)
             except KafkaError as error:
                 has_failed = True
-                answers.append(
-                    PartitionProduceResult(index, error.code, -1, -1, -1, error.message)
-                )
+                answers.append(PartitionProduceResult(index, error.code, -1, -1, -1, error.message))
                 continue
             answers.append(
                 PartitionProduceResult(

@@ -1,0 +1,309 @@
+"""One broker, put together and taken apart in order.
+
+Start: take the log directories, replay the metadata, bind the listeners, register, and only then
+serve requests. Stop is the reverse: give up leadership, let requests finish, close the logs with
+the marker of a clean shutdown, close the metadata log.
+
+Owned by the event loop's thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.definitions import ConfigError
+from ottla.metadata.brokers import (
+    BrokerHeartbeat,
+    BrokerRegistration,
+    HeartbeatResult,
+    decide_heartbeat,
+    decide_register_broker,
+)
+from ottla.metadata.features import supported_feature_records
+from ottla.metadata.node import MetadataNode, SnapshotPolicy
+from ottla.metadata.producer_ids import decide_allocate_producer_ids
+from ottla.metadata.records import RecordEndpoint
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.ids import BrokerId, TopicPartition
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime.interfaces import Runtime
+from ottla.server.dispatch import Dispatcher
+from ottla.server.fetch_sessions import FetchSessions
+from ottla.server.handlers import ADVERTISED, HANDLERS
+from ottla.server.health import Health
+from ottla.server.http import HttpServer, Page
+from ottla.server.listener import Acceptor, ConnectionLimits
+from ottla.server.producer_ids import ProducerIdBlock, ProducerIds
+from ottla.server.publisher import ConfigView, Publisher
+from ottla.server.services import Services
+from ottla.server.ticker import Ticker
+from ottla.storage.failures import LogDirFailure
+from ottla.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+PLAINTEXT = 0  # the number of the security protocol in registrations
+# How long requests under way may take when the broker stops.
+STOP_GRACE_SECONDS = 5.0
+# Rolled segments are synced soon, without waiting for flush.ms.
+FLUSH_TICK_MS = 1000
+SESSION_ID_MAX = 2**31 - 1
+
+
+class Broker:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        *,
+        http_address: tuple[str, int] | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`http_address` serves health and metrics; `on_fatal` hears why it cannot go on."""
+        _check_roles(config)
+        self._runtime = runtime
+        self._configs = ConfigView(config)
+        self._health = Health()
+        self._ticker = Ticker()
+        self._acceptors: list[Acceptor] = []
+        self._http = HttpServer(
+            runtime.network,
+            {
+                "/livez": self._health.live_page,
+                "/readyz": self._health.ready_page,
+                "/metrics": self._metrics_page,
+            },
+        )
+        self._wanted_http_address = http_address
+        self._on_fatal = on_fatal
+        self._broker_epoch = -1
+        self.broker_id = BrokerId(config.node_id)
+        self.listeners: dict[str, tuple[str, int]] = {}
+        self.http_address: tuple[str, int] | None = None
+        self.logs = LogManager(
+            runtime,
+            config.log_dirs,
+            config_of=self._configs.topic,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            on_directory_failure=self._on_directory_failure,
+        )
+        self.metadata = MetadataNode(
+            runtime,
+            node_id=config.node_id,
+            directory=config.metadata_log_dir,
+            controller_endpoints=[
+                RecordEndpoint(one.name, one.host, one.port, PLAINTEXT)
+                for one in config.advertised_controller_listeners
+            ],
+            static_voter_ids=[voter.node_id for voter in config.controller_quorum_voters],
+            min_insync_replicas=config.min_insync_replicas,
+            snapshots=SnapshotPolicy(
+                config.metadata_log_max_record_bytes_between_snapshots,
+                config.metadata_log_max_snapshot_interval_ms,
+                config.metadata_max_retention_bytes,
+                config.metadata_max_retention_ms,
+            ),
+            on_failure=self._on_metadata_failure,
+        )
+        self.replicas = ReplicaManager(
+            broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
+        )
+        self.services = Services(
+            runtime=runtime,
+            configs=self._configs,
+            broker_id=self.broker_id,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            logs=self.logs,
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots,
+                lambda: runtime.random.randint(1, SESSION_ID_MAX),
+            ),
+            producer_ids=ProducerIds(self._allocate_producer_ids),
+            advertised_versions=ADVERTISED,
+        )
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._configs.broker
+
+    async def start(self) -> None:
+        """Return once clients are served."""
+        if self._wanted_http_address is not None:
+            self.http_address = await self._http.listen(*self._wanted_http_address)
+        self.logs.start()
+        self.metadata.subscribe(
+            Publisher(
+                self.broker_id,
+                self._configs,
+                self.replicas,
+                self.services.metrics.forget_topic,
+            )
+        )
+        await self.metadata.start()
+        self._warn_of_strays()
+        await self._listen()
+        await self._register()
+        await self._heartbeat()
+        self._schedule_duties()
+        for acceptor in self._acceptors:
+            acceptor.open()
+        del self._health.reasons["start"]
+
+    async def stop(self) -> None:
+        """Answer what is under way, then close everything in order. Also after a failed start."""
+        self._health.reasons["stop"] = "The broker is stopping."
+        await self._ticker.stop()
+        if self._broker_epoch >= 0:
+            try:
+                await self._heartbeat(want_shut_down=True)
+            except KafkaError as error:
+                log.error("stopping without a controlled shutdown: %s", error)
+        for acceptor in self._acceptors:
+            await acceptor.close(STOP_GRACE_SECONDS)
+        self.logs.close(
+            broker_epoch=self._broker_epoch, high_watermarks=dict(self.replicas.high_watermarks())
+        )
+        await self.metadata.stop()
+        self._http.close()
+
+    async def _listen(self) -> None:
+        config = self.config
+        limits = ConnectionLimits(
+            config.max_connections,
+            config.max_connections_per_ip,
+            dict(config.max_connections_per_ip_overrides),
+        )
+        for listener in config.broker_listeners:
+            acceptor = Acceptor(
+                self._runtime,
+                listener.name,
+                Dispatcher(self.services, listener.name, HANDLERS),
+                limits,
+                request_bytes_max=config.socket_request_max_bytes,
+                idle_ms_max=config.connections_max_idle_ms,
+            )
+            self._acceptors.append(acceptor)
+            self.listeners[listener.name] = await acceptor.listen(
+                listener.host, listener.port, backlog=config.socket_listen_backlog_size
+            )
+
+    def _endpoints(self) -> tuple[RecordEndpoint, ...]:
+        """What clients are told; a port that was left to the kernel is the one it gave."""
+        found = []
+        for listener in self.config.advertised_listeners:
+            bound = self.listeners.get(listener.name)
+            if bound is not None:
+                port = listener.port or bound[1]
+                found.append(RecordEndpoint(listener.name, listener.host, port, PLAINTEXT))
+        return tuple(found)
+
+    async def _register(self) -> None:
+        registration = BrokerRegistration(
+            self.broker_id,
+            self._runtime.random.uuid4(),
+            self._endpoints(),
+            supported_feature_records(),
+            self.config.broker_rack,
+            tuple(
+                directory.directory_id
+                for directory in self.logs.online_directories
+                if directory.directory_id is not None
+            ),
+            self.logs.broker_epoch_of_clean_shutdown,
+        )
+        self._broker_epoch = await self.metadata.submit(
+            lambda image: decide_register_broker(image, registration)
+        )
+
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatResult:
+        """Tell the controller that this broker is there, and what it wants."""
+        result = HeartbeatResult(False, True, False)
+        for _ in range(2):  # a shutdown takes two: leaders move first, then the broker is let go
+            result = await self.metadata.submit(
+                lambda image: decide_heartbeat(
+                    image,
+                    BrokerHeartbeat(
+                        self.broker_id,
+                        self._broker_epoch,
+                        self.metadata.image.offset,
+                        want_shut_down=want_shut_down,
+                    ),
+                )
+            )
+            if not want_shut_down or result.should_shut_down:
+                break
+        return result
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        block = await self.metadata.submit(
+            lambda image: decide_allocate_producer_ids(
+                image, broker_id=self.broker_id, broker_epoch=self._broker_epoch
+            )
+        )
+        return ProducerIdBlock(block.first_producer_id, block.size)
+
+    def _schedule_duties(self) -> None:
+        config = self.config
+        every = self._ticker.every
+        every(
+            config.log_retention_check_interval_ms,
+            self._retain,
+            initial_delay_ms=config.log_initial_task_delay_ms,
+        )
+        every(FLUSH_TICK_MS, self.logs.on_flush_tick)
+        every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
+
+    async def _retain(self) -> None:
+        await self.logs.on_retention_tick(self._high_watermark_of)
+
+    async def _checkpoint(self) -> None:
+        await self.logs.on_checkpoint_tick(dict(self.replicas.high_watermarks()))
+
+    def _high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
+        partition = self.replicas.partitions.get(topic_partition)
+        if partition is None or not partition.is_open:
+            return None
+        return partition.high_watermark
+
+    def _warn_of_strays(self) -> None:
+        strays = [one for one in self.logs.topic_partitions if one not in self.replicas.partitions]
+        if strays:
+            log.warning(
+                "%d partition directories belong to no topic and are left alone, among them %s",
+                len(strays),
+                strays[0],
+            )
+
+    def _metrics_page(self, _query: str) -> Page:
+        from ottla.server.exposition import CONTENT_TYPE, render
+
+        return Page(200, CONTENT_TYPE, render(self.services))
+
+    def _on_directory_failure(self, failure: LogDirFailure) -> None:
+        log.error("%s", failure)
+        if not self.logs.online_directories or failure.directory == self.config.metadata_log_dir:
+            self._give_up(failure)
+
+    def _on_metadata_failure(self, error: BaseException) -> None:
+        self._health.reasons["metadata"] = f"The metadata log has failed: {error}"
+        self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Without a log directory or the metadata log there is nothing left to serve."""
+        if self._on_fatal is not None:
+            asyncio.get_running_loop().call_soon(self._on_fatal, error)
+
+
+def _check_roles(config: BrokerConfig) -> None:
+    if config.process_roles != {"broker", "controller"}:
+        raise ConfigError(
+            "process.roles must be broker,controller: this version runs one node that is both"
+        )
+    voters = {voter.node_id for voter in config.controller_quorum_voters}
+    if voters and voters != {config.node_id}:
+        raise ConfigError(
+            f"controller.quorum.voters must name node {config.node_id} alone: "
+            "this version runs a quorum of one"
+        )

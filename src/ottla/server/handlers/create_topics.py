@@ -1,0 +1,55 @@
+"""CreateTopics: new topics, each decided on its own.
+
+Versions 2 to 7. Places replicas or takes manual assignments, checks names and configuration, or
+with `validate_only` only says what would happen. The answer names the topic's id and the
+configuration that it has.
+"""
+
+from typing import Any
+
+from ottla.config.describe import ConfigEntry, describe_topic
+from ottla.metadata.topics import CreatedTopic, NewTopic
+from ottla.protocol.errors import ErrorCode
+from ottla.server.dispatch import Call, Fields
+from ottla.server.services import Services
+from ottla.server.topic_creation import create_topics
+
+
+async def handle(services: Services, call: Call, request: Any) -> Fields:
+    topics = [
+        NewTopic(
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            [(one.partition_index, one.broker_ids) for one in topic.assignments],
+            [(config.name, config.value) for config in topic.configs],
+        )
+        for topic in request.topics
+    ]
+    results = await create_topics(services, topics, validate_only=request.validate_only)
+    return {"topics": [_result(services, result) for result in results]}
+
+
+def _result(services: Services, result: CreatedTopic) -> Fields:
+    has_succeeded = result.error_code is ErrorCode.NONE
+    return {
+        "name": result.name,
+        "topic_id": result.topic_id,
+        "error_code": result.error_code,
+        "error_message": result.error_message,
+        "num_partitions": result.num_partitions,
+        "replication_factor": result.replication_factor,
+        "configs": [_config(entry) for entry in describe_topic(result.configs, services.config)]
+        if has_succeeded
+        else None,
+    }
+
+
+def _config(entry: ConfigEntry) -> Fields:
+    return {
+        "name": entry.name,
+        "value": None if entry.is_sensitive else entry.value,
+        "read_only": entry.is_read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.is_sensitive,
+    }

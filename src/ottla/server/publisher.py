@@ -1,0 +1,100 @@
+"""Tells the rooms below what a committed metadata change means for this broker.
+
+It reads the delta, never the whole image: a new topic among ten thousand costs what one topic
+costs. Topic configuration is resolved here (topic over broker over default) and kept until
+either changes.
+
+Owned by the event loop's thread.
+"""
+
+from collections.abc import Callable
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import (
+    DEFAULT_BROKER_RESOURCE,
+    EMPTY_IMAGE,
+    ConfigResource,
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+)
+from ottla.protocol.ids import BrokerId, Epoch
+from ottla.replication.partition import PartitionState
+from ottla.replication.replica_manager import AssignedPartition, ReplicaManager
+
+
+class ConfigView:
+    """The configuration in force, of the broker and of each topic."""
+
+    def __init__(self, static: BrokerConfig) -> None:
+        self.broker = static
+        self._image = EMPTY_IMAGE
+        self._topics: dict[str, TopicConfig] = {}
+
+    def topic(self, name: str) -> TopicConfig:
+        config = self._topics.get(name)
+        if config is None:
+            config = TopicConfig.from_overrides(self._image.topic_config(name), self.broker)
+            self._topics[name] = config
+        return config
+
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> list[str] | None:
+        """Take the new settings; the topics that are affected, None for all of them."""
+        self._image = image
+        own = ConfigResource(ConfigResourceType.BROKER, str(self.broker.node_id))
+        changed = delta.changed_configs
+        if own in changed or DEFAULT_BROKER_RESOURCE in changed:
+            self.broker = self.broker.with_dynamic(
+                default=image.configs.get(DEFAULT_BROKER_RESOURCE, {}),
+                broker=image.configs.get(own, {}),
+            )
+            self._topics.clear()
+            return None
+        topics = [one.name for one in changed if one.type == ConfigResourceType.TOPIC]
+        for name in topics:
+            self._topics.pop(name, None)
+        return topics
+
+
+class Publisher:
+    """A subscriber of the metadata node."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        configs: ConfigView,
+        replicas: ReplicaManager,
+        on_topic_deleted: Callable[[str], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._configs = configs
+        self._replicas = replicas
+        self._on_topic_deleted = on_topic_deleted
+
+    def __call__(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        affected = self._configs.on_metadata(image, delta)
+        for topic in delta.deleted_topics.values():
+            for index in topic.partitions:
+                self._replicas.remove(topic.name, index)
+            self._on_topic_deleted(topic.name)
+        for changed in delta.topics.values():
+            for index, partition in changed.changed.items():
+                if self._broker_id in partition.replicas:
+                    self._replicas.assign(
+                        AssignedPartition(changed.name, index, changed.topic_id, _state(partition))
+                    )
+                else:
+                    self._replicas.remove(changed.name, index)
+        self._replicas.on_configs_changed(affected)
+
+
+def _state(partition: PartitionImage) -> PartitionState:
+    return PartitionState(
+        BrokerId(partition.leader),
+        Epoch(partition.leader_epoch),
+        partition.partition_epoch,
+        tuple(map(BrokerId, partition.isr)),
+        tuple(map(BrokerId, partition.replicas)),
+    )
