@@ -288,8 +288,8 @@ class MetadataNode:
         while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
             pending = self._uncommitted.popleft()
             before, self.image = self.image, pending.image
+            pending.committed.set_result(None)  # wakes its submitter on a later turn of the loop
             self._publish(pending.image, pending.delta, before)
-            pending.committed.set_result(None)
         if self._bytes_since_snapshot >= self._policy.record_bytes_between:
             self._start_snapshot()
 

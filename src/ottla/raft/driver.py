@@ -67,7 +67,7 @@ class RaftDriver:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.node_id = node_id
-        self.log = MetadataLog(runtime.disk, f"{log_dir}/{DIRECTORY_NAME}")
+        self.log = MetadataLog(runtime, f"{log_dir}/{DIRECTORY_NAME}")
         self.quorum = static_quorum(static_voter_ids)
         self.next_offset = Offset(0)
         self.failure: BaseException | None = None
@@ -79,7 +79,7 @@ class RaftDriver:
         self._queue: list[bytearray] = []
         self._queued_bytes = 0
         self._writer: asyncio.Task[None] | None = None
-        self._files = asyncio.Lock()  # one blocking call on the segments at a time
+        self._files = asyncio.Lock()  # no sync of the segments while they are trimmed
 
     @property
     def epoch(self) -> Epoch:
@@ -213,7 +213,7 @@ class RaftDriver:
                 batches, self._queue = self._queue, []
                 self._queued_bytes = 0
                 async with self._files:
-                    end_offset = await self._runtime.offload.run(self.log.append_and_sync, batches)
+                    end_offset = await self._append_and_sync(batches)
                 effects = self._leader.on_durable(self.node_id, end_offset)
                 if effects.high_watermark is not None:
                     self._on_commit(effects.high_watermark)
@@ -224,6 +224,17 @@ class RaftDriver:
         finally:
             self._writer = None
 
+    async def _append_and_sync(self, batches: Sequence[bytearray]) -> Offset:
+        self.log.append(batches)
+        job = self.log.begin_flush()
+        if job is None:
+            raise InvariantError("nothing is to be synced after an append")
+        try:
+            await self._runtime.offload.run(job.run)
+        finally:
+            job.release()
+        return self.log.finish_flush(job)
+
     async def flushed(self) -> None:
         """Wait until all that was appended so far is committed, or the log has failed."""
         if self._writer is not None:
@@ -232,12 +243,11 @@ class RaftDriver:
             raise self.failure
 
     async def trim(self, *, retention_bytes: int, oldest_ms: int) -> None:
-        """Start a new segment, and drop snapshots and segments that are too much or too old."""
+        """Drop snapshots that are too much or too old, and the log that they cover."""
         async with self._files:
-            await self._runtime.offload.run(self.log.roll)
-            await self._runtime.offload.run(self.log.trim, retention_bytes, oldest_ms)
+            self.log.trim(retention_bytes=retention_bytes, oldest_ms=oldest_ms)
 
     async def close(self) -> None:
         if self._writer is not None:
             await asyncio.shield(self._writer)
-        await self._runtime.offload.run(self.log.close)
+        self.log.close()
