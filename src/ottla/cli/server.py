@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     multiple=True,
     help="Use this instead of what the file says. Repeatable.",
 )
-def server(*, config_file: Path, overrides: Sequence[tuple[str, str]]) -> None:
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Tell metrics and health on this port of 127.0.0.1; 0 takes a free one.",
+)
+def server(
+    *, config_file: Path, overrides: Sequence[tuple[str, str]], http_port: int | None
+) -> None:
     """Run a broker from a properties file."""
     from ottla.cli.serving import serve
 
@@ -42,6 +49,15 @@ def server(*, config_file: Path, overrides: Sequence[tuple[str, str]]) -> None:
         listening = ", ".join(
             f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items()
         )
-        note(f"Broker {config.node_id} is ready at {listening}.")
+        metrics = f"; {metrics_url(broker)}" if broker.http_address else ""
+        note(f"Broker {config.node_id} is ready at {listening}{metrics}.")
 
-    serve(config, on_ready)
+    serve(config, on_ready, http_address=None if http_port is None else ("127.0.0.1", http_port))
+
+
+def metrics_url(broker: Broker) -> str:
+    """Where the broker tells its metrics."""
+    if broker.http_address is None:
+        return "-"
+    host, port = broker.http_address
+    return f"http://{host}:{port}/metrics"

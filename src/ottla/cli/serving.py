@@ -1,13 +1,15 @@
 """Run a broker in this process until a signal asks it to stop.
 
 Ctrl-C and SIGTERM are how a server is stopped, so a clean stop is exit code 0. A second signal
-gives up on the clean stop. Shell: owns the event loop of the process.
+gives up on the clean stop. A broker that cannot go on (its last disk failed) ends the process
+with a sentence. Shell: owns the event loop of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,43 +23,54 @@ if TYPE_CHECKING:
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+OnReady = Callable[["Broker"], None]
+HttpAddress = tuple[str, int]
 
-def serve(config: BrokerConfig, on_ready: Callable[[Broker], None]) -> None:
+
+def serve(
+    config: BrokerConfig, on_ready: OnReady, *, http_address: HttpAddress | None = None
+) -> None:
     """Run a broker; `on_ready` is called once it accepts clients."""
+    from ottla.metadata.formatting import FormatError
     from ottla.protocol.errors import KafkaError
     from ottla.runtime.real import run
 
     for warning in config.warnings():
         note(f"Warning: {warning}")
     try:
-        run(_serve(config, on_ready))
-    except KafkaError as error:
+        run(_serve(config, on_ready, http_address))
+    except (KafkaError, FormatError) as error:
         raise CliError(sentence(str(error))) from error
     except OSError as error:
         raise _os_error(error, config) from error
 
 
-async def _serve(config: BrokerConfig, on_ready: Callable[[Broker], None]) -> None:
+async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddress | None) -> None:
     from ottla.runtime.real import real_runtime
     from ottla.server.broker import Broker
 
     runtime = real_runtime()
-    broker = Broker(runtime, config)
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    ending: asyncio.Future[None] = loop.create_future()
     task = asyncio.current_task()
 
     def on_signal() -> None:
-        if asked.is_set() and task is not None:
+        if not ending.done():
+            ending.set_result(None)
+        elif task is not None:
             task.cancel()
-        asked.set()
+
+    def on_fatal(error: BaseException) -> None:
+        if not ending.done():
+            ending.set_exception(error)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)
+    broker = Broker(runtime, config, http_address=http_address, on_fatal=on_fatal)
     try:
         await broker.start()
         on_ready(broker)
-        await asked.wait()
+        await ending
         note("Stopping; once more gives up on a clean stop.")
     finally:
         await broker.stop()
@@ -66,9 +79,8 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[Broker], None]) -> No
 
 def _os_error(error: OSError, config: BrokerConfig) -> CliError:
     if error.errno == errno.EADDRINUSE:
-        addresses = ", ".join(str(listener) for listener in config.broker_listeners)
         return CliError(
-            f"The port of {addresses} is taken by another program; stop it or choose another port."
+            f"{_taken_port(error)} is taken by another program; stop it or choose another port."
         )
     if isinstance(error, BlockingIOError):
         return CliError(
@@ -77,3 +89,9 @@ def _os_error(error: OSError, config: BrokerConfig) -> CliError:
         )
     where = f"{error.filename}: " if error.filename else ""
     return CliError(where + sentence(error.strerror or str(error)))
+
+
+def _taken_port(error: OSError) -> str:
+    """The port, which the event loop tells only in the text of its error."""
+    found = re.search(r"', (\d+)\)", str(error))
+    return f"Port {found[1]}" if found else "The port"

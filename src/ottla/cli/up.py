@@ -60,9 +60,10 @@ def up(
     xdg_data_home: str | None,
 ) -> None:
     """Start a broker here and now."""
+    from ottla.cli.server import metrics_url
     from ottla.cli.serving import serve
     from ottla.runtime.real import real_runtime
-    from ottla.testing.single_node import format_if_needed, single_node_properties
+    from ottla.testing.single_node import HOST, format_if_needed, single_node_properties
 
     if brokers != 1:
         raise CliError(
@@ -78,7 +79,7 @@ def up(
     def on_ready(broker: Broker) -> None:
         host, real_port = broker.listeners["PLAINTEXT"]
         address = f"{host}:{real_port}"
-        print_fields([("Ottla is ready at", address), ("Data", directory)])
+        print_fields([("Broker", address), ("Metrics", metrics_url(broker)), ("Data", directory)])
         option = "" if real_port == DEFAULT_PORT else f" -b {address}"
         click.echo(f"\nTry it:\n  ottla topic create greetings{option}")
         click.echo(f"  echo hello | ottla produce greetings{option}")
@@ -86,7 +87,7 @@ def up(
         click.echo(f"  kcat -b {address} -L")
         note("\nCtrl-C stops it; the records stay.")
 
-    serve(config, on_ready)
+    serve(config, on_ready, http_address=(HOST, http_port))
 
 
 def default_directory(xdg_data_home: str | None) -> Path:

@@ -1,6 +1,5 @@
 """Errors become one sentence and an exit code, in one place."""
 
-
 import click
 import pytest
 
