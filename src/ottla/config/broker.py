@@ -30,6 +30,8 @@ from ottla.config.definitions import (
     nearest_name,
 )
 from ottla.config.listeners import (
+    HOST,
+    NON_ROUTABLE_HOST,
     Endpoint,
     Listener,
     Voter,
@@ -391,6 +393,8 @@ def _decide_connection_limits(decided: Mapping[str, Any]) -> Mapping[str, int]:
     key = "max.connections.per.ip.overrides"
     limits: dict[str, int] = {}
     for host, text in parse_pairs(key, decided["max_connections_per_ip_overrides"]).items():
+        if HOST.fullmatch(host) is None:
+            raise ConfigError(f"{key} must name hosts, not '{host[:SHOWN_CHARACTERS_MAX]}'")
         if not (text.isascii() and text.isdigit()):
             raise ConfigError(f"{key} must give '{host}' a number of connections, not '{text}'")
         limits[host] = int(text)
@@ -412,8 +416,12 @@ def _decide_listeners(decided: Mapping[str, Any], texts: Mapping[str, str]) -> d
         if given is None
         else parse_listeners("advertised.listeners", given, protocols, distinct_ports=False)
     )
-    # A broker advertises only what it listens on; a controller falls back by name.
-    advertised_by_name = {item.name: item for item in (*listeners, *advertised)}
+    # A controller listener that is not advertised is reached where it listens, if that is a
+    # place at all, and else under the node's own name.
+    reachable = [
+        item._replace(host="") if item.host == NON_ROUTABLE_HOST else item for item in listeners
+    ]
+    advertised_by_name = {item.name: item for item in (*reachable, *(advertised if given else ()))}
     return {
         "listener_security_protocol_map": MappingProxyType(protocols),
         "listeners": listeners,

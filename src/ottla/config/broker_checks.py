@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.config.definitions import ConfigError
+from ottla.config.listeners import NON_ROUTABLE_HOST
 
 DEDUPE_BYTES_PER_THREAD_MIN: Final = 1024 * 1024
-NON_ROUTABLE_HOST: Final = "0.0.0.0"
+COMPRESSION_CODECS: Final = range(5)
 
 
 def _require(holds: bool, sentence: str) -> None:
@@ -71,7 +72,7 @@ def check_values(decided: Mapping[str, Any]) -> None:
 
 def _check_cordoned_dirs(decided: Mapping[str, Any]) -> None:
     cordoned = decided["cordoned_log_dirs"] or ()
-    if cordoned == ("*",):
+    if cordoned == ("*",) or "broker" not in decided["process_roles"]:
         return
     unknown = [path for path in cordoned if path not in decided["log_dirs"]]
     _require(
@@ -82,6 +83,18 @@ def _check_cordoned_dirs(decided: Mapping[str, Any]) -> None:
 
 def _check_group_bounds(decided: Mapping[str, Any]) -> None:
     """Each default of a group config lies between its bounds."""
+    _require(
+        "classic" in decided["group_coordinator_rebalance_protocols"],
+        "group.coordinator.rebalance.protocols must contain classic",
+    )
+    _require(
+        decided["offsets_topic_compression_codec"] in COMPRESSION_CODECS,
+        "offsets.topic.compression.codec must be 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd",
+    )
+    _require(
+        decided["group_share_max_share_sessions"] >= decided["group_share_max_size"],
+        "group.share.max.share.sessions must be at least group.share.max.size",
+    )
     for kind in ("consumer", "share", "streams"):
         for subject in ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms"):
             _require_ordered(decided, kind, subject)
@@ -174,9 +187,19 @@ def check_listener_names(decided: Mapping[str, Any]) -> None:
             not unmapped,
             f"listener.security.protocol.map must contain controller.listener.names: {unmapped}",
         )
+    early = [
+        name
+        for name in decided["early_start_listeners"] or ()
+        if name not in (*names, *controller_names)
+    ]
+    _require(not early, f"early.start.listeners must name listeners of `listeners`, not {early}")
     if "broker" in roles:
         _check_advertised(decided, names)
     else:
+        _require(
+            decided["inter_broker_listener_name"] not in controller_names,
+            "inter.broker.listener.name must not be one of controller.listener.names",
+        )
         others = [name for name in names if name not in controller_names]
         _require(
             not others,

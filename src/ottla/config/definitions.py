@@ -141,9 +141,11 @@ class Elements:
         return "" not in value and (not self.names or all(name in self.names for name in value))
 
     def describe(self) -> str:
-        size = " of elements" if self.may_be_empty else " of at least one element"
-        names = f", out of {', '.join(self.names)}" if self.names else ""
-        return f"be a list{size} and without empty ones{names}"
+        if self.names:
+            return f"be a list out of {', '.join(self.names)}"
+        if self.may_be_empty:
+            return "be a list without empty elements"
+        return "be a list of at least one element and no empty one"
 
 
 @dataclass(frozen=True, slots=True)

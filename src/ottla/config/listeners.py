@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from ottla.config.definitions import PORT_MAX, SHOWN_CHARACTERS_MAX, ConfigError
 
+NON_ROUTABLE_HOST: Final = "0.0.0.0"
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT",)
 
@@ -22,9 +23,12 @@ _LISTENER: Final = re.compile(
 _ENDPOINT: Final = re.compile(r"\[?(?P<host>[0-9a-zA-Z\-%._:]+?)\]?:(?P<port>[0-9]+)", re.ASCII)
 
 
+HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*", re.ASCII)
+
+
 class Listener(NamedTuple):
     name: str
-    host: str  # empty: every interface
+    host: str  # empty: every interface, or in what is advertised, the node's own name
     port: int  # 0: whichever the kernel gives
     security_protocol: str
 

@@ -81,6 +81,32 @@ class TopicConfig:
             native["segment_bytes"] = native["internal_segment_bytes"]
         return cls(**native)
 
+    @classmethod
+    def from_stored(cls, overrides: Mapping[str, str], defaults: BrokerConfig | None) -> Self:
+        """The config in force of a topic that exists already, for which there is no refusal.
+
+        Its overrides may come from a Kafka cluster of another version. A key that is not
+        known here, or a value that is not accepted, counts as not set.
+        """
+        try:
+            return cls.from_overrides(overrides, defaults)
+        except ConfigError:
+            return cls._from_what_is_accepted(overrides, defaults)
+
+    @classmethod
+    def _from_what_is_accepted(
+        cls, overrides: Mapping[str, str], defaults: BrokerConfig | None
+    ) -> Self:
+        accepted: dict[str, str] = {}
+        config = cls.from_overrides({}, defaults)
+        for name, text in sorted(overrides.items()):
+            try:
+                config = cls.from_overrides({**accepted, name: text}, defaults)
+            except ConfigError:
+                continue
+            accepted[name] = text
+        return config
+
     @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
