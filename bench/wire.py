@@ -20,6 +20,9 @@ PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 2, 3, 18, 19
 
 NONE = 0
 TOPIC_ALREADY_EXISTS = 36
+# Metadata may name a leader a moment before that broker knows of it.
+LEADER_NOT_READY = (3, 5, 6)
+LEADER_READY_S_MAX = 30.0
 
 FRAME_BYTES_MAX = 64 << 20  # Metadata of 10,000 partitions is under 1 MB.
 
@@ -227,6 +230,19 @@ class Connection:
         if error_code != NONE:
             raise WireError(f"Produce to {topic}-{partition}", error_code)
         return reader.int64()
+
+    def fill(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> list[int]:
+        """Append records one by one, waiting for a leader that was elected just now."""
+        offsets: list[int] = []
+        deadline = time.monotonic() + LEADER_READY_S_MAX
+        while len(offsets) < len(values):
+            try:
+                offsets.append(self.produce(topic, values[len(offsets)], partition=partition))
+            except WireError as error:
+                if error.error_code not in LEADER_NOT_READY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        return offsets
 
     def end_offset(self, topic: str, *, partition: int = 0) -> int:
         body = struct.pack(">ibi", -1, 0, 1) + _string(topic)

@@ -1,7 +1,7 @@
 """One broker for the whole suite, the judge, and a summary of what could join the allow-list."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(SUITE_TEST_S_MAX))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    outcome = yield
+    _judge.end_of_test()
+    return outcome
 
 
 @pytest.fixture(scope="session")

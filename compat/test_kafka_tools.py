@@ -1,0 +1,320 @@
+"""Apache Kafka's own command-line tools against the broker under test.
+
+Each test is one run of one tool, judged by its exit code and by the words that a person would
+look for in its output. They run as Java classes, as Kafka's shell scripts start them.
+"""
+
+import json
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+from bench.brokers import BrokerProcess, Missing, kafka_jars, run_java
+
+from compat.allow_list import Judge
+
+TOOLS = "org.apache.kafka.tools"
+DUMP = f"{TOOLS}.DumpLogSegments"
+RECORDS = 5
+# Enough to roll three segments of 1 MB, the least that Kafka allows, with many index entries.
+ROLLING_RECORDS = 320
+ROLLING_CONFIGS = (("segment.bytes", "1048576"), ("index.interval.bytes", "4096"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jars() -> Path:
+    try:
+        return kafka_jars()
+    except Missing as reason:
+        pytest.skip(str(reason))
+
+
+def tool(main_class: str, *arguments: str, stdin: str | None = None) -> str:
+    """What the tool printed; an assertion fails when it exits with an error."""
+    done = run_java(main_class, *arguments, stdin=stdin, timeout_s=90)
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, f"{main_class} exits with {done.returncode}: {printed[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """A topic of two partitions with five records in the first one."""
+    name = f"tools-{uuid.uuid4().hex[:8]}"
+    with broker.connect() as connection:
+        connection.create_topic(name, partitions=2)
+        connection.fill(name, [f"value-{number}".encode() for number in range(RECORDS)])
+    return name
+
+
+def test_kafka_topics_creates_describes_alters_and_deletes(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    name = f"tools-{uuid.uuid4().hex[:8]}"
+    server = ("--bootstrap-server", broker.bootstrap)
+    command = f"{TOOLS}.TopicCommand"
+    with judge.judging("kafka-topics", "create"):
+        settings = ("--partitions", "3", "--config", "retention.ms=86400000")
+        created = tool(command, *server, "--create", "--topic", name, *settings)
+        assert f"Created topic {name}" in created
+    with judge.judging("kafka-topics", "list"):
+        assert name in tool(command, *server, "--list").split()
+    with judge.judging("kafka-topics", "describe"):
+        described = tool(command, *server, "--describe", "--topic", name)
+        assert "PartitionCount: 3" in described
+        assert "retention.ms=86400000" in described
+        assert described.count("Isr: 1") == 3
+    with judge.judging("kafka-topics", "add partitions"):
+        tool(command, *server, "--alter", "--topic", name, "--partitions", "5")
+        assert "PartitionCount: 5" in tool(command, *server, "--describe", "--topic", name)
+    with judge.judging("kafka-topics", "delete"):
+        tool(command, *server, "--delete", "--topic", name)
+        assert name not in tool(command, *server, "--list").split()
+
+
+def test_kafka_configs_alters_and_describes_a_topic(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    entity = (*server, "--entity-type", "topics", "--entity-name", topic)
+    command = "kafka.admin.ConfigCommand"
+    with judge.judging("kafka-configs", "alter topic"):
+        changes = "cleanup.policy=[compact,delete],max.message.bytes=2000000"
+        tool(command, *entity, "--alter", "--add-config", changes)
+    with judge.judging("kafka-configs", "describe topic"):
+        described = tool(command, *entity, "--describe")
+        assert "max.message.bytes=2000000" in described
+        assert "cleanup.policy=compact,delete" in described
+    with judge.judging("kafka-configs", "delete topic config"):
+        tool(command, *entity, "--alter", "--delete-config", "max.message.bytes")
+        assert "max.message.bytes=2000000" not in tool(command, *entity, "--describe")
+    with judge.judging("kafka-configs", "refuse bad value"):
+        done = run_java(command, *entity, "--alter", "--add-config", "retention.ms=soon")
+        assert done.returncode != 0
+        assert "InvalidConfigurationException" in done.stdout + done.stderr
+
+
+def test_kafka_configs_alters_and_describes_a_broker(broker: BrokerProcess, judge: Judge) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    entity = (*server, "--entity-type", "brokers", "--entity-name", "1")
+    command = "kafka.admin.ConfigCommand"
+    with judge.judging("kafka-configs", "describe all of broker"):
+        described = tool(command, *entity, "--describe", "--all")
+        assert "log.segment.bytes=" in described
+        assert "STATIC_BROKER_CONFIG:log.dirs=" in described
+    with judge.judging("kafka-configs", "alter broker"):
+        tool(command, *entity, "--alter", "--add-config", "log.cleaner.threads=2")
+        assert "log.cleaner.threads=2" in tool(command, *entity, "--describe")
+        tool(command, *entity, "--alter", "--delete-config", "log.cleaner.threads")
+
+
+def test_kafka_get_offsets_finds_first_last_and_by_time(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    asked = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
+    command = f"{TOOLS}.GetOffsetShell"
+    for name, time, expected in (
+        ("latest", "-1", RECORDS),
+        ("earliest", "-2", 0),
+        ("max-timestamp", "-3", RECORDS - 1),
+        ("by time", "1000", 0),
+    ):
+        with judge.judging("kafka-get-offsets", name):
+            assert f"{topic}:0:{expected}\n" in tool(command, *asked, "--time", time)
+
+
+def test_kafka_log_dirs_tells_size_of_every_partition(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    with judge.judging("kafka-log-dirs", "describe"):
+        asked = ("--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", topic)
+        lines = tool(f"{TOOLS}.LogDirsCommand", *asked).splitlines()
+        answer = json.loads(next(line for line in lines if line.startswith("{")))
+        (directory,) = answer["brokers"][0]["logDirs"]
+        assert directory["logDir"] == str(broker.data)
+        sizes = {entry["partition"]: entry["size"] for entry in directory["partitions"]}
+        assert sizes[f"{topic}-1"] == 0
+        assert sizes[f"{topic}-0"] == (broker.data / f"{topic}-0" / f"{0:020d}.log").stat().st_size
+
+
+def test_kafka_broker_api_versions_lists_what_the_broker_speaks(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    with judge.judging("kafka-broker-api-versions", "list"):
+        answer = tool(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap)
+        assert "Produce(0): " in answer
+        assert "Fetch(1): " in answer
+
+
+def test_kafka_metadata_quorum_describes_status_and_replication(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    command = f"{TOOLS}.MetadataQuorumCommand"
+    with judge.judging("kafka-metadata-quorum", "status"):
+        status = tool(command, "--bootstrap-server", broker.bootstrap, "describe", "--status")
+        assert "LeaderId:" in status
+        assert "HighWatermark:" in status
+    with judge.judging("kafka-metadata-quorum", "replication"):
+        server = ("--bootstrap-server", broker.bootstrap)
+        assert "Leader" in tool(command, *server, "describe", "--replication")
+    with judge.judging("kafka-metadata-quorum", "status from controller"):
+        server = ("--bootstrap-controller", broker.controller_bootstrap)
+        assert "LeaderId:" in tool(command, *server, "describe", "--status")
+
+
+def test_kafka_features_describes_finalized_levels(broker: BrokerProcess, judge: Judge) -> None:
+    with judge.judging("kafka-features", "describe"):
+        server = ("--bootstrap-server", broker.bootstrap)
+        answer = tool(f"{TOOLS}.FeatureCommand", *server, "describe")
+        assert "metadata.version" in answer
+
+
+def test_kafka_cluster_tells_cluster_id(broker: BrokerProcess, judge: Judge) -> None:
+    with judge.judging("kafka-cluster", "cluster-id"):
+        server = ("--bootstrap-server", broker.bootstrap)
+        answer = tool(f"{TOOLS}.ClusterTool", "cluster-id", *server)
+        properties = (broker.data / "meta.properties").read_text()
+        (cluster_id,) = (
+            line.split("=", 1)[1] for line in properties.splitlines() if line.startswith("cluster")
+        )
+        assert f"Cluster ID: {cluster_id}" in answer
+
+
+def test_kafka_delete_records_moves_the_log_start_offset(
+    broker: BrokerProcess, topic: str, tmp_path: Path, judge: Judge
+) -> None:
+    with judge.judging("kafka-delete-records", "delete"):
+        wanted = {"topic": topic, "partition": 0, "offset": 2}
+        path = tmp_path / "offsets.json"
+        path.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+        server = ("--bootstrap-server", broker.bootstrap)
+        answer = tool(f"{TOOLS}.DeleteRecordsCommand", *server, "--offset-json-file", str(path))
+        assert "low_watermark: 2" in answer
+        asked = (*server, "--topic", topic, "--time", "-2")
+        assert f"{topic}:0:2\n" in tool(f"{TOOLS}.GetOffsetShell", *asked)
+
+
+def test_console_producer_and_consumer_pass_lines(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    lines = "one\ntwo\nthree\n"
+    with judge.judging("kafka-console-producer", "default (idempotent)"):
+        tool(f"{TOOLS}.ConsoleProducer", *server, "--topic", topic, "--sync", stdin=lines)
+    with judge.judging("kafka-console-producer", "acks=1 with keys"):
+        keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+        settings = (
+            "--command-property",
+            "enable.idempotence=false",
+            "--request-required-acks",
+            "1",
+        )
+        arguments = (*server, "--topic", topic, *keyed, *settings)
+        tool(f"{TOOLS}.ConsoleProducer", *arguments, stdin="a:four\nb:five\n")
+    with judge.judging("kafka-console-consumer", "one partition"):
+        asked = (*server, "--topic", topic, "--partition", "0", "--offset", "earliest")
+        limits = ("--max-messages", str(RECORDS), "--timeout-ms", "15000")
+        read = tool(f"{TOOLS}.consumer.ConsoleConsumer", *asked, *limits).splitlines()
+        assert read == [f"value-{number}" for number in range(RECORDS)]
+    with judge.judging("kafka-console-consumer", "group"):
+        group = (*server, "--topic", topic, "--from-beginning", "--group", f"{topic}-group")
+        limits = ("--max-messages", str(RECORDS), "--timeout-ms", "20000")
+        read = tool(f"{TOOLS}.consumer.ConsoleConsumer", *group, *limits).splitlines()
+        assert len(read) == RECORDS
+
+
+def test_producer_performance_delivers_every_record(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    count = ("--num-records", "2000", "--record-size", "100", "--throughput", "-1")
+    load = (*server, "--topic", topic, *count)
+    unsafe = ("--command-property", "acks=1", "enable.idempotence=false")
+    for name, settings in (("acks=1", unsafe), ("default (idempotent)", ())):
+        with judge.judging("kafka-producer-perf-test", name):
+            answer = tool(f"{TOOLS}.ProducerPerformance", *load, *settings)
+            assert "2000 records sent" in answer
+
+
+def test_transactions_and_reassignment_tools_list_nothing_pending(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    with judge.judging("kafka-transactions", "list"):
+        tool(f"{TOOLS}.TransactionsCommand", *server, "list")
+    with judge.judging("kafka-reassign-partitions", "list"):
+        answer = tool(f"{TOOLS}.reassign.ReassignPartitionsCommand", *server, "--list")
+        assert "No partition reassignments found" in answer
+    with judge.judging("kafka-consumer-groups", "list"):
+        tool(f"{TOOLS}.consumer.group.ConsumerGroupCommand", *server, "--list")
+
+
+def test_kafka_dump_log_reads_what_the_broker_writes(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    with judge.judging("kafka-dump-log", "segment"):
+        segment = str(broker.data / f"{topic}-0" / f"{0:020d}.log")
+        dumped = tool(DUMP, "--files", segment, "--print-data-log", "--deep-iteration")
+        assert dumped.count("isvalid: true") == RECORDS
+        assert f"payload: value-{RECORDS - 1}" in dumped
+    with judge.judging("kafka-dump-log", "cluster metadata"):
+        metadata = str(broker.data / "__cluster_metadata-0" / f"{0:020d}.log")
+        dumped = tool(DUMP, "--files", metadata, "--cluster-metadata-decoder")
+        assert f'"name":"{topic}"' in dumped
+        assert '"type":"PARTITION_RECORD"' in dumped
+        assert "isvalid: false" not in dumped
+    with judge.judging("kafka-dump-log", "bootstrap checkpoint"):
+        checkpoint = str(broker.data / "__cluster_metadata-0" / f"{0:020d}-{0:010d}.checkpoint")
+        dumped = tool(DUMP, "--files", checkpoint, "--cluster-metadata-decoder")
+        assert "KRaftVersion" in dumped
+        assert "SnapshotHeader" in dumped
+
+
+def test_kafka_dump_log_finds_indexes_of_closed_segments_sane(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    """Several segments with index entries; the tool compares each index with its log."""
+    name = f"tools-{uuid.uuid4().hex[:8]}"
+    value = b"x" * 10_000
+    with broker.connect() as connection:
+        connection.create_topic(name, configs=ROLLING_CONFIGS)
+        connection.fill(name, [value] * ROLLING_RECORDS)
+    folder = broker.data / f"{name}-0"
+    segments = sorted(folder.glob("*.log"))
+    with judge.judging("kafka-dump-log", "rolled segments"):
+        assert len(segments) >= 3
+        files = ",".join(str(path) for path in segments)
+        dumped = tool(DUMP, "--files", files)
+        assert dumped.count("isvalid: true") == ROLLING_RECORDS
+        assert f"baseOffset: {ROLLING_RECORDS - 1} " in dumped
+    for suffix, entry in (("index", "offset: "), ("timeindex", "timestamp: ")):
+        with judge.judging("kafka-dump-log", suffix):
+            files = ",".join(str(path.with_suffix(f".{suffix}")) for path in segments[:2])
+            dumped = tool(DUMP, "--files", files, "--verify-index-only")
+            assert "Found timestamp mismatch" not in dumped
+            assert "Mismatches in" not in dumped
+            assert "is broken" not in dumped
+            listed = tool(DUMP, "--files", files)
+            assert listed.count(entry) >= 2 * len(segments[:2])
+            assert "Mismatches in" not in listed
+    with judge.judging("kafka-dump-log", "producer snapshot"):
+        snapshots = sorted(folder.glob("*.snapshot"))
+        assert snapshots
+        tool(DUMP, "--files", str(snapshots[-1]))
+
+
+def test_producer_of_kafka_verifies_its_acknowledgements(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    with judge.judging("kafka-verifiable-producer", "acks=-1"):
+        arguments = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
+        answer = tool(f"{TOOLS}.VerifiableProducer", *arguments, "--max-messages", "100")
+        last = json.loads(answer.strip().splitlines()[-1])
+        assert last["sent"] == 100
+        assert last["acked"] == 100
+
+
+def test_a_tool_that_never_ends_is_not_waited_for_forever() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_java(f"{TOOLS}.DumpLogSegments", "--help", timeout_s=0.001)
