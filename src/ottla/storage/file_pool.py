@@ -24,11 +24,12 @@ OPEN_FILES_MAX = 512
 class PooledFile:
     """One path that is opened when needed and closed when others need the room."""
 
-    __slots__ = ("_pool", "file", "is_referenced", "is_retired", "path", "pins")
+    __slots__ = ("_pool", "creates", "file", "is_referenced", "is_retired", "path", "pins")
 
-    def __init__(self, pool: "FilePool", path: str) -> None:
+    def __init__(self, pool: "FilePool", path: str, *, creates: bool) -> None:
         self._pool = pool
         self.path = path
+        self.creates = creates  # the file need not exist before its first use
         self.file: File | None = None
         self.is_referenced = False
         self.is_retired = False
@@ -84,25 +85,17 @@ class FilePool:
     def open_count(self) -> int:
         return len(self._ring)
 
-    def handle(self, path: str) -> PooledFile:
+    def handle(self, path: str, *, creates: bool = False) -> PooledFile:
         """A handle for `path`; nothing is opened yet."""
-        return PooledFile(self, path)
-
-    def create(self, path: str) -> PooledFile:
-        """A handle for `path`, which is created if it does not exist."""
-        handle = PooledFile(self, path)
-        self._make_room()
-        handle.file = self._disk.open(path, create=True)
-        handle.is_referenced = True
-        self._ring.append(handle)
-        return handle
+        return PooledFile(self, path, creates=creates)
 
     def open(self, handle: PooledFile) -> File:
         """Open the handle's file, closing another where the pool is full."""
         if handle.file is not None:
             return handle.file
         self._make_room()
-        file = self._disk.open(handle.path)
+        file = self._disk.open(handle.path, create=handle.creates)
+        handle.creates = False
         handle.file = file
         self._ring.append(handle)
         return file

@@ -121,6 +121,7 @@ class PartitionLog:
         "_flush_messages",
         "_generation",
         "_has_new_names",
+        "_is_new_directory",
         "_is_plain",
         "_latest_epoch",
         "_message_bytes_max",
@@ -185,6 +186,8 @@ class PartitionLog:
         self.high_watermark = loaded.log_start_offset
         self.last_flush_ms = self._clock.wall_ms()
         self._has_new_names = loaded.has_new_names
+        # Its name and metadata may never have been synced.
+        self._is_new_directory = loaded.has_new_names or loaded.log_end_offset == 0
         self._generation = 0
         self._pending_removals: list[tuple[int, list[str]]] = []
         self._latest_epoch = -1
@@ -415,7 +418,7 @@ class PartitionLog:
             raise self._undo_append(segment, error) from error
         self.log_end_offset = last.next_offset
         if was_empty:
-            self._plan_roll()
+            self._on_first_batch()
         for place, header in batches:
             with records[place - start : place - start + header.size_bytes] as batch:
                 self._replay(segment, header, batch)
@@ -463,7 +466,7 @@ class PartitionLog:
             raise self._undo_append(segment, error) from error
         self.log_end_offset = last_offset + 1
         if is_first:
-            self._plan_roll()
+            self._on_first_batch()
         return base_offset
 
     def _answer_duplicate(self, duplicate: Duplicate) -> AppendResult:
@@ -568,6 +571,11 @@ class PartitionLog:
             segment_ms=self.config.segment_ms, segment_jitter_ms=self.config.segment_jitter_ms
         )
         return self._runtime.random.randint(0, bound - 1) if bound > 0 else 0
+
+    def _on_first_batch(self) -> None:
+        """The active segment is no longer empty, and may not have had a file before."""
+        self._has_new_names = True
+        self._plan_roll()
 
     def _plan_roll(self) -> None:
         """Work out once when the active segment is too old: core/rolling says the rule."""
@@ -698,6 +706,11 @@ class PartitionLog:
         return len(self._segments)
 
     @property
+    def first_base_offset(self) -> int:
+        """Where the first segment begins; at or below the log start offset."""
+        return self._segments.first.base_offset
+
+    @property
     def segment_base_offsets(self) -> list[int]:
         return self._segments.base_offsets
 
@@ -809,7 +822,8 @@ class PartitionLog:
         """
         self._check_usable()
         end_offset = self._active.base_offset if only_inactive else self.log_end_offset
-        if end_offset <= self.recovery_point and not self._has_new_names and not is_closing:
+        is_synced = end_offset <= self.recovery_point and not self._has_new_names
+        if self._is_empty or (is_synced and not is_closing):
             return None
         job = FlushJob(self._disk, end_offset, self._generation)
         try:
@@ -826,10 +840,11 @@ class PartitionLog:
             job.release()
             raise self.fail(error) from error
         if self._has_new_names or is_closing:
-            # The directory itself may be as new as its files, and its metadata too.
+            job.directories.append(self.directory)
+        if self._is_new_directory:
             job.paths.append(f"{self.directory}/{PARTITION_METADATA}")
-            job.directories += (self.directory, self.directory.rpartition("/")[0])
-        self._has_new_names = False
+            job.directories.append(self.directory.rpartition("/")[0])
+        self._has_new_names = self._is_new_directory = False
         return job
 
     def finish_flush(self, job: FlushJob) -> None:
@@ -996,7 +1011,7 @@ class PartitionLog:
                 self.remove_deleted_files()
             except OSError as error:
                 raise self.fail(error) from error
-            is_untouched = (
+            is_untouched = self._is_empty or (
                 self.recovery_point == self.log_end_offset
                 and self._active.is_index_saved
                 and not self._has_new_names
@@ -1005,6 +1020,11 @@ class PartitionLog:
             if not is_untouched:
                 self._perform(self.begin_flush(is_closing=True))
         self.abandon()
+
+    @property
+    def _is_empty(self) -> bool:
+        """Nothing was ever written: there may be no file, and nothing to lose."""
+        return self.log_end_offset == 0 and self._active.size == 0
 
     def abandon(self) -> None:
         """Close the files and write nothing: the directory is gone or about to be."""

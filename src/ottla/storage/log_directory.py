@@ -268,38 +268,47 @@ class LogDirectory:
     # Checkpoints.
 
     def write_recovery_points(self) -> None:
-        """Say from where a recovery must read. On the loop: a later truncation must not be
-        overtaken by an earlier, higher value."""
-        self._write(
-            RECOVERY_POINTS,
-            {
-                topic_partition: Offset(
-                    handle.recovery_point if handle.log is None else handle.log.recovery_point
-                )
-                for topic_partition, handle in self.handles.items()
-            },
-        )
+        """Say from where a recovery must read.
 
-    def write_log_start_offsets(self) -> None:
-        """Keep the log start offsets that the first segment's name does not tell."""
-        offsets: dict[TopicPartition, Offset] = {}
+        Never in a thread: a value lowered by a truncation must not be overtaken by the one
+        before it.
+        """
+        self._write(RECOVERY_POINTS, self._recovery_points())
+
+    def write_all(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write every checkpoint now."""
+        self.write_recovery_points()
+        for name, offsets in self._lazy_checkpoints(high_watermarks):
+            self._write(name, offsets)
+
+    async def write_in_thread(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write log start offsets and high watermarks without holding up the loop."""
+        for name, offsets in self._lazy_checkpoints(high_watermarks):
+            await self.runtime.offload.run(self._write, name, offsets)
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        return {
+            topic_partition: Offset(
+                handle.recovery_point if handle.log is None else handle.log.recovery_point
+            )
+            for topic_partition, handle in self.handles.items()
+        }
+
+    def _lazy_checkpoints(
+        self, high_watermarks: Mapping[TopicPartition, int]
+    ) -> list[tuple[str, dict[TopicPartition, Offset]]]:
+        """Log start offsets that no file name tells, and high watermarks, as known last."""
+        start_offsets: dict[TopicPartition, Offset] = {}
         for topic_partition, handle in self.handles.items():
+            handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
             log = handle.log
             if log is None:
                 if handle.log_start_offset > 0:
-                    offsets[topic_partition] = Offset(handle.log_start_offset)
-            elif log.log_start_offset > log.segment_base_offsets[0]:
-                offsets[topic_partition] = Offset(log.log_start_offset)
-        self._write(LOG_START_OFFSETS, offsets)
-
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Keep high watermarks, with the last known ones of partitions not mentioned."""
-        for topic_partition, handle in self.handles.items():
-            handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
-        self._write(
-            HIGH_WATERMARKS,
-            {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()},
-        )
+                    start_offsets[topic_partition] = Offset(handle.log_start_offset)
+            elif log.log_start_offset > log.first_base_offset:
+                start_offsets[topic_partition] = Offset(log.log_start_offset)
+        marks = {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()}
+        return [(LOG_START_OFFSETS, start_offsets), (HIGH_WATERMARKS, marks)]
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         if self.failure is not None:
@@ -310,8 +319,7 @@ class LogDirectory:
         try:
             self.runtime.disk.write_atomic(f"{self.path}/{name}", data)
         except OSError as error:
-            self.failure = LogDirFailure(self.path, error)
-            raise self.failure from error
+            raise LogDirFailure(self.path, error) from error
         self._last_written[name] = data
 
     # Ending.

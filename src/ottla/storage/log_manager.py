@@ -176,19 +176,12 @@ class LogManager:
         self._adopt(handle, log)
         return self._opened(handle)
 
-    def create(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Give a partition a directory, unless it has one; nothing is opened."""
-        if topic_partition not in self._handles:
-            self._create(topic_partition, topic_id)
-
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
     ) -> PartitionLog:
         """The log, in a new directory if there is none. INCONSISTENT_TOPIC_ID if it is old."""
-        handle = self._handles.get(topic_partition)
-        if handle is None:
-            handle = self._create(topic_partition, topic_id)
-        elif handle.topic_id is None:
+        handle = self.create(topic_partition, topic_id)
+        if handle.topic_id is None:
             handle.write_topic_id(topic_id)
         elif handle.topic_id != topic_id:
             raise KafkaError(
@@ -219,7 +212,11 @@ class LogManager:
             )
         return handle.log
 
-    def _create(self, topic_partition: TopicPartition, topic_id: UUID) -> LogHandle:
+    def create(self, topic_partition: TopicPartition, topic_id: UUID) -> LogHandle:
+        """Give a partition its directory if it has none yet; nothing is opened or read."""
+        known = self._handles.get(topic_partition)
+        if known is not None:
+            return known
         directories = self.online_directories
         if not directories:
             raise LogDirFailure(self._directories[0].path, "no log directory can be used")
@@ -408,9 +405,7 @@ class LogManager:
         for directory in self.online_directories:
             try:
                 directory.write_recovery_points()
-                directory.write_log_start_offsets()
-                if high_watermarks is not None:
-                    directory.write_high_watermarks(high_watermarks)
+                await directory.write_in_thread(high_watermarks or {})
             except LogDirFailure as failure:
                 self._fail(directory, failure)
 
@@ -475,9 +470,7 @@ class LogManager:
         for handle in directory.handles.values():
             if handle.log is not None:
                 handle.log.close()
-        directory.write_recovery_points()
-        directory.write_log_start_offsets()
-        directory.write_high_watermarks(high_watermarks)
+        directory.write_all(high_watermarks)
         # A log that nobody used since an unclean end was not recovered: it must be, still.
         if not any(handle.needs_recovery for handle in directory.handles.values()):
             directory.write_marker(broker_epoch)

@@ -44,7 +44,7 @@ class ProducerSnapshotFiles:
     def take(self, producers: ProducerState) -> None:
         """Write the state at its end offset, unless that snapshot exists."""
         offset = producers.end_offset
-        if offset in self.offsets:
+        if offset == 0 or offset in self.offsets:
             return
         file = self._disk.open(self.path(offset), create=True)
         try:

@@ -137,11 +137,11 @@ class _Loader:
             # Files were lost: what is left lies below what was deleted on purpose.
             self._drop(segments, list(segments))
         if not len(segments):
-            segments.add(self._create_segment(options.log_start_offset))
             log_end_offset = options.log_start_offset
+            segments.add(self._create_segment(log_end_offset))
             self._epochs.clear()
             self._has_state = False
-            has_new_names = True
+            has_new_names = log_end_offset > 0
         log_start_offset = max(options.log_start_offset, segments.first.base_offset)
         self._epochs.truncate_tail(Offset(log_end_offset))
         self._epochs.truncate_head(Offset(log_start_offset))
@@ -197,6 +197,7 @@ class _Loader:
             index_interval_bytes=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
             created_ms=self._now_ms,
+            is_lazy=base_offset == 0,
         )
 
     def _drop(self, segments: LogSegments, doomed: list[Segment]) -> None:

@@ -163,8 +163,13 @@ class Segment:
         index_bytes_max: int,
         created_ms: int,
         roll_jitter_ms: int = 0,
+        is_lazy: bool = False,
     ) -> "Segment":
-        """An empty segment; files of that name, left by a crash, are emptied."""
+        """An empty segment; files of that name, left by a crash, are emptied.
+
+        A lazy one has no file before its first batch, and must not need one: thousands of
+        partitions may be created that are never written to.
+        """
         segment = cls(
             disk,
             pool,
@@ -176,12 +181,14 @@ class Segment:
             created_ms=created_ms,
             roll_jitter_ms=roll_jitter_ms,
         )
-        segment.log = pool.create(segment.path(FileKind.LOG))
-        if segment.log.use().size():
-            segment.log.use().truncate(0)
-        for kind in INDEX_KINDS:
-            if disk.exists(segment.path(kind)):
-                disk.remove(segment.path(kind))
+        segment.log.creates = True
+        if not is_lazy:
+            file = segment.log.use()
+            if file.size():
+                file.truncate(0)
+            for kind in INDEX_KINDS:
+                if disk.exists(segment.path(kind)):
+                    disk.remove(segment.path(kind))
         segment._adopt_empty_indexes()
         return segment
 
@@ -292,7 +299,9 @@ class Segment:
     def largest_timestamp_ms(self) -> int:
         """The largest timestamp for retention: the file's own time if no record has one."""
         largest = self.max_timestamp.timestamp_ms
-        return largest if largest >= 0 else self._disk.mtime_ms(self.path(FileKind.LOG))
+        if largest >= 0:
+            return largest
+        return self._disk.mtime_ms(self.path(FileKind.LOG)) if self.size else self.created_ms
 
     def reset_indexes(self) -> None:
         """Start the indexes anew; the caller notes every batch again."""
@@ -580,5 +589,6 @@ class Segment:
 
     def move_to(self, pool: FilePool) -> None:
         """Let another pool open the log file from now on."""
+        creates = self.log.creates
         self.log.retire()
-        self.log = pool.handle(self.path(FileKind.LOG))
+        self.log = pool.handle(self.path(FileKind.LOG), creates=creates)
