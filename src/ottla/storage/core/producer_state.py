@@ -82,11 +82,6 @@ class ActiveProducer(NamedTuple):
     transaction_first_offset: Offset  # -1 if none is open
 
 
-def add_to_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records on: after 2^31 - 1 comes 0."""
-    return (sequence + count) & SEQUENCE_MAX
-
-
 def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
     """The sequence of a batch's last record; none if the batch has none."""
     if base_sequence == NO_SEQUENCE:
@@ -101,6 +96,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "is_consecutive",
         "last_sequence",
         "last_timestamp_ms",
         "producer_id",
@@ -115,12 +111,16 @@ class ProducerEntry:
         self.transaction_first_offset: Offset | None = None
         self.last_sequence = NO_SEQUENCE
         self.batches: list[Batch] = []
+        # Whether no remembered batch can begin where the next one should. Coordinators write
+        # without sequences and a follower takes any, so that is not always so.
+        self.is_consecutive = True
 
     def adopt_epoch(self, epoch: int) -> None:
         """Sequences start again with a new epoch, so the old batches say nothing more."""
         self.epoch = epoch
         self.batches.clear()
         self.last_sequence = NO_SEQUENCE
+        self.is_consecutive = True
 
     def duplicate_of(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
         """The remembered batch with exactly these sequences."""
@@ -222,6 +222,7 @@ class ProducerState:
             entry is not None
             and entry.epoch == producer_epoch
             and entry.last_sequence + 1 == base_sequence
+            and entry.is_consecutive
             and is_transactional is (entry.transaction_first_offset is not None)
             and not self._verifications
         ):
@@ -322,6 +323,8 @@ class ProducerState:
         last_sequence = NO_SEQUENCE
         if base_sequence != NO_SEQUENCE:
             last_sequence = (base_sequence + delta) & SEQUENCE_MAX
+        if base_sequence != entry.last_sequence + 1 and batches:
+            entry.is_consecutive = False
         if len(batches) == BATCHES_KEPT_MAX:
             del batches[0]
         batches.append(Batch(base_sequence, last_sequence, last_offset, delta, max_timestamp_ms))
