@@ -162,6 +162,23 @@ def test_a_batch_of_a_coordinator_has_no_sequence_in_a_snapshot_either() -> None
     assert decode_snapshot(encode_snapshot([entry])) == [entry]
 
 
+def test_a_producer_known_by_a_marker_alone_has_no_batch() -> None:
+    entry = ProducerEntry(ProducerId(5))
+    content = encode_snapshot([entry])
+    assert content[10:].hex() == (
+        "0000000000000005" "ffff" "ffffffff" "ffffffffffffffff" "00000000"
+        "ffffffffffffffff" "ffffffff" "ffffffffffffffff"
+    )  # fmt: skip
+    assert decode_snapshot(content) == [entry]
+
+
+def test_the_first_record_of_a_log_is_a_batch_like_any_other() -> None:
+    entry = ProducerEntry(ProducerId(5))
+    entry.batches = [Batch(0, 0, Offset(0), 0, 100)]
+    entry.last_sequence, entry.last_timestamp_ms = 0, 100
+    assert decode_snapshot(encode_snapshot([entry])) == [entry]
+
+
 @given(st.data())
 def test_a_damaged_snapshot_is_corrupt(data: st.DataObject) -> None:
     content = bytearray.fromhex(KAFKA_SNAPSHOT_11)

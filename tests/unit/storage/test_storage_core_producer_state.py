@@ -224,7 +224,7 @@ def data_of(step: Step, history: History) -> Data:
         old = batches[step.sequence]
         base_sequence, count = old.base_sequence, old.last_offset - old.base_offset + 1
     elif not own:
-        base_sequence = SEQUENCE_MAX - 4
+        base_sequence = 0 if step.count == 1 else SEQUENCE_MAX - 4
     elif step.epoch_step or not history.batches_of_epoch(step.producer_id):
         base_sequence = max(0, step.sequence)
     else:
@@ -376,6 +376,13 @@ def test_a_duplicate_of_the_fifth_batch_back_is_known_and_the_sixth_is_not() -> 
     assert check(state, data(0, 6), CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_duplicate_is_known_behind_a_batch_that_broke_the_sequence() -> None:
+    state = replayed([data(0, 0), data(-1, 1)])  # a coordinator's has no sequence
+    assert check(state, data(0, 2), CLIENT) == Duplicate(Offset(0), Offset(0), 1000)
+    state = replayed([data(0, 0), data(1, 1), data(0, 2)])  # a follower takes any
+    assert check(state, data(1, 3), CLIENT) == Duplicate(Offset(1), Offset(1), 1001)
+
+
 def test_half_of_a_duplicate_is_out_of_order() -> None:
     state = replayed([data(0, 0, count=4)])
     assert check(state, data(0, 4, count=2), CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -509,6 +516,9 @@ def test_a_transaction_begins_only_with_the_guard_of_its_verification() -> None:
     apply(log.state, data(0, 0, transactional=True))
     assert log.start() == 0  # open already
     assert log.check(data(1, 1), 0) == "NONE"
+    log.state.maybe_start_verification(ProducerId(8), 0, 0, 10, supports_epoch_bump=False)
+    assert log.check(data(1, 1), 0) == "NONE"
+    assert log.check(data(0, 1, epoch=1), 0) == "INVALID_TXN_STATE"
 
 
 def test_a_marker_takes_the_guard_of_a_pending_verification_away() -> None:

@@ -102,6 +102,6 @@ def strays(
     """
     bases = set(segment_base_offsets)
     stray = sorted(offset for offset in snapshot_offsets if offset not in bases)
-    if stray and (not bases or stray[-1] >= max(bases)):
+    if stray and (not bases or stray[-1] > max(bases)):
         stray.pop()
     return stray
