@@ -9,8 +9,8 @@ Three things would leak the real world in, and are stopped:
   hash by a serial number here;
 - dropped coroutines run their `finally` whenever the collector comes by: the tasks of a dead
   node are kept until `close`;
-- real sockets, threads and sleeps: the loop has none, and an audit hook raises for those that
-  bypass it while the loop runs.
+- real sockets, threads and (from Python 3.13 on) sleeps: the loop has none, and an audit hook
+  raises for those that bypass it while the loop runs.
 
 Owned by the one thread that calls `run_until_complete`.
 """
