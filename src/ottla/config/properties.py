@@ -50,6 +50,8 @@ def write(mapping: Mapping[str, str], *, comment: str | None = None) -> str:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments and blank ones, continuations joined, with their first number."""
     lines = _LINE_END.split(text)
+    if not lines[-1]:
+        lines.pop()  # the last line end begins no further line
     position = 0
     while position < len(lines):
         number = position + 1
@@ -58,17 +60,20 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         # A comment cannot be continued, so this comes before the joining.
         if not line or line[0] in "#!":
             continue
+        # A lone backslash continues nothing, so what follows it may be a comment again.
+        if line == "\\" and position < len(lines):
+            continue
         parts = []
-        while _is_continued(line):
+        while _is_continued(line) and position < len(lines):
             parts.append(line[:-1])
-            if position == len(lines):
-                line = ""
-                break
             line = lines[position].lstrip(_BLANK)
             position += 1
-        parts.append(line)
+        # The end of the text cannot continue: Java drops the backslash, and reads a line even
+        # if nothing else was on it.
+        is_cut_off = _is_continued(line)
+        parts.append(line[:-1] if is_cut_off else line)
         joined = "".join(parts)
-        if joined:
+        if joined or is_cut_off:
             yield number, joined
 
 

@@ -29,6 +29,8 @@ from ottla.config.properties import TEXT_CHARACTERS_MAX, read, write
         ("a=x\\\n# no comment\nb=1", {"a": "x# no comment", "b": "1"}),
         ("a=\\z\\'", {"a": "z'"}),
         ("a=1\\", {"a": "1"}),
+        ("\\", {"": ""}),
+        ("\\\n# a=1", {}),
         ("a = ${b}", {"a": "${b}"}),
         ("", {}),
     ],
