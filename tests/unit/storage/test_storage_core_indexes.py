@@ -86,7 +86,9 @@ def test_time_index_agrees_with_a_list(
     index.check_order()
     for truncation in (None, cut):
         if truncation is not None:
-            index.truncate_to(Offset(BASE + truncation))
+            assert index.truncate_to(Offset(BASE + truncation)) is any(
+                e.offset >= BASE + truncation for e in entries
+            )
             entries = [e for e in entries if e.offset < BASE + truncation]
         assert [index.entry(slot) for slot in range(len(index))] == entries
         assert index.size_bytes == len(index.data) == 12 * len(entries)
@@ -161,11 +163,23 @@ def test_entries_out_of_order_or_out_of_reach_are_refused() -> None:
             times.maybe_append(timestamp, Offset(offset))
     assert offsets.can_append(Offset(BASE + 2**31 - 1))
     assert not offsets.can_append(Offset(BASE + 2**31))
+    assert offsets.can_append(BASE)
     assert not offsets.can_append(Offset(BASE - 1))
     with pytest.raises(IndexError):
         offsets.entry(1)
     with pytest.raises(IndexError):
         times.entry(-1)
+    with pytest.raises(IndexError):
+        times.entry(1)
+
+
+def test_a_segment_reaches_from_its_base_offset_over_31_bits() -> None:
+    offsets, times = offset_index(), time_index()
+    for at, offset in enumerate((BASE, Offset(BASE + 2**31 - 1)), 1):
+        offsets.append(offset, at)
+        times.maybe_append(at, offset)
+        assert offsets.lookup(offset) == (offset, at)
+        assert times.last == (at, offset)
 
 
 @pytest.mark.parametrize("size", [1, 7, 9])
