@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: install up test check unit integration bench sim fuzz compat crash clean
+.PHONY: install up test check unit integration sim compat crash fuzz bench lock clean
 
 install: $(STAMP)
 
@@ -16,5 +17,49 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@
 
-lock: | $(STAMP)
+# A broker here and now, with the addresses printed. Ctrl-C stops it.
+up: $(STAMP)
+	@$(BIN)/ottla up
+
+# What CI runs.
+test: check unit sim integration compat
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_seam.py
+	$(BIN)/python tools/generate_config_docs.py --check
+
+unit: $(STAMP)
+	$(PYTEST) -n 2 tests/unit
+
+# Power cuts and seeded simulations: a few seeds here, OTTLA_SEEDS more in the long run.
+sim: $(STAMP)
+	$(PYTEST) -n 2 tests/sim
+
+# Real processes and sockets.
+integration: $(STAMP)
+	$(PYTEST) tests/integration
+
+# Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
+compat: $(STAMP)
+	$(PYTEST) compat
+
+# kill -9, a hundred times, under load.
+crash: $(STAMP)
+	OTTLA_KILLS=100 $(PYTEST) --timeout 7200 tests/integration/test_crash_kill9.py
+
+fuzz: $(STAMP)
+	$(BIN)/python fuzz/fuzz_parser.py --count 1000000
+
+# Ottla and Apache Kafka in one run; writes docs/benchmarks.md.
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

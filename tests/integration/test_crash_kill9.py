@@ -10,10 +10,9 @@ import threading
 import time
 from pathlib import Path
 
+from bench.brokers import BrokerProcess, Kind
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from bench.brokers import BrokerProcess, Kind
 
 KILLS = int(os.environ.get("OTTLA_KILLS", "3"))
 SEED = int(os.environ.get("OTTLA_SEED", "1"))

@@ -6,7 +6,6 @@ from struct import pack, pack_into
 
 import psutil
 import pytest
-from support.wire import Wire, batch_of
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import (
@@ -20,6 +19,7 @@ from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import encode_request
 from ottla.testing import Cluster
+from support.wire import Wire, batch_of
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -98,7 +98,11 @@ def test_api_versions_of_the_future_is_answered_in_version_0(wire: Wire) -> None
 
 def test_truncated_requests_close_the_connection(cluster: Cluster) -> None:
     whole = encode_request(
-        ApiKey.METADATA, 9, 1, "wire", {"topics": [{"name": "t"}], "allow_auto_topic_creation": False}
+        ApiKey.METADATA,
+        9,
+        1,
+        "wire",
+        {"topics": [{"name": "t"}], "allow_auto_topic_creation": False},
     )
     for size in range(8, len(whole) - 3):
         with Wire(cluster.bootstrap_servers) as wire:
@@ -219,10 +223,13 @@ def test_a_replica_id_of_a_stranger_is_refused(cluster: Cluster, wire: Wire) -> 
             "min_bytes": 0,
             "max_bytes": 1000,
             "topics": [
-                {"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}
+                {
+                    "topic": "t",
+                    "partitions": [
+                        {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+                    ],
+                }
             ],
         },
     )
-    assert (
-        response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    )
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -48,7 +48,13 @@ class Wire:
         return entity
 
     def produce(
-        self, topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9
+        self,
+        topic: str,
+        batch: bytes | None,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
     ) -> Any:
         """The answer for the one partition."""
         response = self.ask(

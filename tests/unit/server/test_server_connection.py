@@ -219,7 +219,7 @@ def test_answers_before_a_malformed_request_are_still_sent() -> None:
 
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def scenario() -> None:
-        connection, transport, owner = await connect()
+        connection, transport, _ = await connect()
         connection.pause_writing()
         assert not transport.reading
         connection.resume_writing()
