@@ -193,6 +193,20 @@ def test_a_machine_without_power_is_silent_and_resets_after_its_restart(seed: in
     _run(scenario, seed)
 
 
+def test_a_restarted_machine_resets_what_its_former_life_had_open(seed: int) -> None:
+    async def scenario(wire: Wire) -> None:
+        a, _ = await wire.open()
+        wire.simulation.power_loss("b")
+        await wire.listen()
+        await asyncio.sleep(600)
+        assert a.losses == []
+        a.transport.write(b"anyone?")
+        await asyncio.sleep(1)
+        assert [type(loss) for loss in a.losses] == [ConnectionResetError]
+
+    _run(scenario, seed)
+
+
 def test_connecting_through_a_blocked_link_waits_or_times_out(seed: int) -> None:
     async def scenario(wire: Wire) -> None:
         await wire.listen()

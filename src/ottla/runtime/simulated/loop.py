@@ -9,8 +9,8 @@ Three things would leak the real world in, and are stopped:
   hash by a serial number here;
 - dropped coroutines run their `finally` whenever the collector comes by: the tasks of a dead
   node are kept until `close`;
-- real sockets, threads and (from Python 3.13 on) sleeps: the loop has none, and an audit hook
-  raises for those that bypass it while the loop runs.
+- real sockets, threads and sleeps: the loop has none, and those that bypass it raise while it
+  runs (by an audit hook; by a guard where Python 3.11 announces nothing).
 
 Owned by the one thread that calls `run_until_complete`.
 """
@@ -19,7 +19,9 @@ import asyncio
 import heapq
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple
@@ -41,12 +43,12 @@ _FENCED_AUDIT_EVENTS = frozenset(
         "socket.bind",
         "socket.connect",
         "socket.getaddrinfo",
-        "_thread.start_new_thread",
         "subprocess.Popen",
         "os.fork",
-        "time.sleep",
     }
 )
+# Effects that Python 3.11 raises no audit event for.
+_GUARDED_CALLS: tuple[tuple[Any, str], ...] = ((threading.Thread, "start"), (time, "sleep"))
 _FENCED_METHODS = (
     "add_reader",
     "add_signal_handler",
@@ -204,7 +206,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         global _fenced_thread
         outer, _fenced_thread = _fenced_thread, threading.get_ident()
         try:
-            super().run_forever()
+            with _guarded_calls():
+                super().run_forever()
         finally:
             _fenced_thread = outer
 
@@ -300,6 +303,29 @@ def _fenced(name: str) -> Callable[..., Any]:
 
 for _name in _FENCED_METHODS:
     setattr(SimulatedLoop, _name, _fenced(_name))
+
+
+@contextmanager
+def _guarded_calls() -> Iterator[None]:
+    """Raise for the guarded calls of this thread; other threads' go through."""
+    originals = [(owner, name, getattr(owner, name)) for owner, name in _GUARDED_CALLS]
+
+    def guard(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if threading.get_ident() == _fenced_thread:
+                raise SimulationFence(f"{name} inside a simulation")
+            return original(*args, **options)
+
+        return call
+
+    for owner, name, original in originals:
+        setattr(owner, name, guard(original.__qualname__, original))
+    try:
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
 
 _fenced_thread: int | None = None
 _has_audit_hook = False
