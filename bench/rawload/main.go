@@ -66,7 +66,6 @@ type report struct {
 	BrokerCPU   float64 `json:"broker_cpu_s"`
 	CPUPerReq   float64 `json:"broker_cpu_us_per_request"`
 	CPUPerMB    float64 `json:"broker_cpu_ms_per_mb"`
-	Error       string  `json:"error,omitempty"`
 }
 
 // tally is what one connection measured after the warm-up.
@@ -322,7 +321,7 @@ func cpuSeconds(pids []string) float64 {
 	return float64(ticks) / clockTicks
 }
 
-// create makes the topic and waits until all its partitions have leaders.
+// create makes the topic and waits until the leaders of all its partitions take a record.
 func create(o options) error {
 	conn, err := net.DialTimeout("tcp", o.addr, dialTimeout)
 	if err != nil {
@@ -350,13 +349,28 @@ func create(o options) error {
 	if err == nil {
 		err = createTopicError(body)
 	}
-	for err == nil {
-		if body, err = ask(metadataFrame(o.topic)); err == nil && leadersKnown(body) {
-			return nil
+	if err != nil {
+		return err
+	}
+	// Metadata may name a leader a moment before the leader knows, so each one is asked to write.
+	for ready := int32(0); ready < int32(o.partitions); {
+		body, err := ask(metadataFrame(o.topic))
+		if err != nil {
+			return err
+		}
+		if leadersKnown(body) {
+			probe := produceFrame(o.topic, ready, 1, recordBatch(1, 1, time.Now().UnixMilli()))
+			if body, err = ask(probe); err != nil {
+				return err
+			}
+			if produceResult(body) == nil {
+				ready++
+				continue
+			}
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return err
+	return nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -401,10 +415,8 @@ func main() {
 		r, err = load(o)
 	}
 	if err != nil {
-		r = report{Mode: o.mode, Error: err.Error()}
-	}
-	json.NewEncoder(os.Stdout).Encode(r)
-	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -1,0 +1,174 @@
+"""The order of a comparison: both brokers up, warmed, and sampled in turns.
+
+Both run at once, since an idle broker costs next to nothing, and a restart before each sample
+would measure Apache Kafka's compiler. Start time and idle memory are measured apart, with one
+broker alive at a time. A load that fails on one broker leaves a note in its cell and the rest
+goes on.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench import generators, loads
+from bench.brokers import BrokerProcess, Kind, Missing, start_fresh
+from bench.generators import LoadFailed
+from bench.loads import Effort, Load
+from bench.table import Figure, Row, at_most, collect, turns
+
+SETTLE_S = 3.0  # after the start, before idle memory is read
+NOTE_CHARACTERS_MAX = 60
+
+Say = Callable[[str], None]
+
+START_FIGURES = (
+    Figure("start_s", "s", at_most(0.2)),
+    Figure("start_cpu_s", "CPU s", at_most(0.2)),
+    Figure("rss_mb", "idle RSS MB", at_most(0.25)),
+    Figure("pss_mb", "idle PSS MB", at_most(0.25)),
+    Figure("threads", "threads"),
+    Figure("idle_cpu_percent", "idle CPU %"),
+)
+
+
+def note(error: Exception) -> str:
+    """What a cell says instead of a figure: one short line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].replace("|", "/")[:NOTE_CHARACTERS_MAX]
+
+
+def rows_of(load: Load) -> list[Row]:
+    return [Row(load.name, figure) for figure in load.figures]
+
+
+@contextlib.contextmanager
+def running(
+    kinds: Sequence[Kind], folder: Path, notes: dict[str, str], say: Say
+) -> Iterator[dict[Kind, BrokerProcess]]:
+    """Start every broker that starts; the others are noted."""
+    with contextlib.ExitStack() as stack:
+        brokers: dict[Kind, BrokerProcess] = {}
+        for kind in kinds:
+            say(f"starting {kind}")
+            try:
+                brokers[kind] = stack.enter_context(start_fresh(kind, folder / kind))
+            except (Missing, RuntimeError) as error:
+                say(f"  {error}")
+                notes[kind] = note(error)
+        yield brokers
+
+
+def compare(
+    kinds: Sequence[Kind], effort: Effort, groups: Sequence[str], say: Say
+) -> tuple[list[Row], dict[str, str]]:
+    """Every load of the chosen groups on every broker; rows, and notes on absent brokers."""
+    rows: list[Row] = []
+    notes: dict[str, str] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
+        running(kinds, Path(folder), notes, say) as brokers,
+    ):
+        if not brokers:
+            return rows, notes
+        by_group = all(generators.speaks_groups(broker) for broker in brokers.values())
+        chosen = [
+            load
+            for load in (
+                *loads.raw_loads(effort),
+                *loads.client_loads(effort, by_group=by_group),
+            )
+            if load.group in groups
+        ]
+        _warm_up(brokers, effort, say)
+        for load in chosen:
+            rows += _sample(load, brokers, effort, say)
+    for row in rows:
+        row.notes = {**notes, **row.notes}
+    return rows, notes
+
+
+def _warm_up(brokers: Mapping[Kind, BrokerProcess], effort: Effort, say: Say) -> None:
+    """Let Apache Kafka compile its hot paths, and both fill their caches."""
+    for kind, broker in brokers.items():
+        say(f"warming {kind} for {effort.warmup_s:g} s")
+        with contextlib.suppress(Missing, LoadFailed):
+            half = effort.warmup_s / 2
+            generators.rawload(broker, "warm", create=True, seconds=half)
+            flags = {"mode": "fetch", "offsets": 100, "maxbytes": 100_000, "seconds": half}
+            generators.rawload(broker, "warm", **flags)
+
+
+def _sample(
+    load: Load, brokers: Mapping[Kind, BrokerProcess], effort: Effort, say: Say
+) -> list[Row]:
+    rows = rows_of(load)
+    rounds = effort.slow_rounds if load.is_slow else effort.rounds
+    failed: set[str] = set()
+
+    def attempt(kind: Kind, work: Callable[[BrokerProcess], None]) -> None:
+        try:
+            work(brokers[kind])
+        except (Missing, LoadFailed, OSError, RuntimeError, ValueError) as error:
+            failed.add(kind)
+            say(f"  {load.name}: {kind}: {error}")
+            for row in rows:
+                row.notes[kind] = note(error)
+
+    def measure(broker: BrokerProcess) -> None:
+        collect(rows, broker.kind, load.measure(broker))
+
+    if load.prepare is not None:
+        for kind in brokers:
+            attempt(kind, load.prepare)
+    for name in turns(list(brokers), rounds):
+        if name not in failed:
+            attempt(Kind(name), measure)
+    first = rows[0]
+    ratio = "" if first.ratio is None else f"{first.ratio:.2f}x"
+    say(f"{load.name}: {' '.join(first.cells()[2:4])} {first.figure.unit} {ratio}")
+    return rows
+
+
+def compare_starts(kinds: Sequence[Kind], effort: Effort, say: Say) -> list[Row]:
+    """Exec to first acknowledged record, then memory and CPU of a broker that nobody uses."""
+    rows = [Row("start to first acknowledged record", figure) for figure in START_FIGURES[:2]]
+    rows += [Row("idle broker", figure) for figure in START_FIGURES[2:]]
+    failed: set[str] = set()
+    for name in turns(list(kinds), effort.start_rounds):
+        kind = Kind(name)
+        if kind in failed:
+            continue
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+            try:
+                sample = _start_once(kind, Path(folder))
+            except (Missing, RuntimeError) as error:
+                failed.add(kind)
+                say(f"  start of {kind}: {error}")
+                for row in rows:
+                    row.notes[kind] = note(error)
+                continue
+        collect(rows, kind, sample)
+        say(f"start of {kind}: {sample['start_s']:.2f} s, {sample['rss_mb']:.0f} MB")
+    return rows
+
+
+def _start_once(kind: Kind, folder: Path) -> dict[str, float]:
+    broker = BrokerProcess(kind, folder)
+    broker.format()
+    with broker:
+        seconds = broker.start()
+        started = broker.usage()
+        time.sleep(SETTLE_S)
+        settled = broker.usage()
+        time.sleep(SETTLE_S)
+        idle = broker.usage()
+    return {
+        "start_s": seconds,
+        "start_cpu_s": started.cpu_s,
+        "rss_mb": idle.rss_bytes / 1e6,
+        "pss_mb": idle.pss_bytes / 1e6,
+        "threads": idle.threads,
+        "idle_cpu_percent": 100 * (idle.cpu_s - settled.cpu_s) / SETTLE_S,
+    }
