@@ -234,7 +234,9 @@ def test_transaction_index_agrees_with_a_scan(
     index = TransactionIndex(Offset(0), content)
     for truncation in (None, cut):
         if truncation is not None:
-            index.truncate_to(Offset(truncation))
+            assert index.truncate_to(Offset(truncation)) is any(
+                a.last_offset >= truncation for a in aborted
+            )
             aborted = [a for a in aborted if a.last_offset < truncation]
         assert index.transactions == aborted
         assert len(index) == len(aborted)
@@ -263,6 +265,24 @@ def test_transaction_index_refuses_what_it_cannot_be() -> None:
     with pytest.raises(CorruptIndexError, match="version"):
         TransactionIndex(Offset(5), b"\0\1" + content[2:])
     assert TransactionIndex(Offset(5), content + content[:20]).transactions == [entry]
+
+
+def test_the_search_for_aborted_transactions_ends_where_all_is_decided() -> None:
+    index = TransactionIndex(Offset(0))
+    for first, last, stable in ((0, 4, 5), (2, 9, 10)):
+        index.append(AbortedTransaction(ProducerId(1), Offset(first), Offset(last), Offset(stable)))
+    assert index.collect(Offset(0), Offset(5)) == (index.transactions[:1], True)
+    assert index.collect(Offset(0), Offset(6)) == (index.transactions, True)
+    assert index.collect(Offset(5), Offset(10)) == (index.transactions[1:], True)
+    assert index.collect(Offset(5), Offset(11)) == (index.transactions[1:], False)
+    assert index.collect(Offset(10), Offset(10)) == ([], True)
+    for last in (4, 8, 9):
+        with pytest.raises(InvariantError):
+            index.append(
+                AbortedTransaction(ProducerId(1), Offset(3), Offset(last), Offset(last + 1))
+            )
+    index.clear()
+    assert (len(index), index.data, index.truncate_to(Offset(0))) == (0, b"", False)
 
 
 # Written by Apache Kafka 4.3.1 with index.interval.bytes=0.
