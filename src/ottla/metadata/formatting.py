@@ -96,7 +96,7 @@ def format_storage(
     written = [directory for directory in directories if directory not in skipped]
     own_ids = _directory_ids(runtime, written, node_id, metadata_log_dir, initial_voters)
     for directory in written:
-        runtime.disk.mkdir(directory)
+        _make_durably(runtime, directory)
         if directory == metadata_log_dir:
             voters = tuple(initial_voters)
             if standalone_endpoints:
@@ -172,6 +172,18 @@ def _directory_ids(
         if voter.voter_id == node_id and metadata_log_dir in ids:
             ids[metadata_log_dir] = voter.voter_directory_id
     return ids
+
+
+def _make_durably(runtime: Runtime, directory: str) -> None:
+    """A directory whose name is lost with the power takes all that it held along."""
+    created = []
+    path = directory.rstrip("/")
+    while path and not runtime.disk.exists(path):
+        created.append(path)
+        path = path.rpartition("/")[0]
+    runtime.disk.mkdir(directory)
+    for path in created:
+        runtime.disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
 def _write_voters(runtime: Runtime, directory: str, quorum: Quorum) -> None:
