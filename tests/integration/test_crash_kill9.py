@@ -60,7 +60,13 @@ class Load:
 def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
     """Every record, by its number, with where it lies; librdkafka checks each CRC."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "check.crcs": True, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "log_level": 0,
+        }
     )
     found: dict[int, list[tuple[int, int]]] = {}
     try:
@@ -93,9 +99,9 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     ) as broker:
         broker.format()
         broker.start()
-        AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics(
-            [NewTopic("crash", PARTITIONS, 1, config={"flush.messages": "1"})]
-        )["crash"].result(30)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        topic = NewTopic("crash", PARTITIONS, 1, config={"flush.messages": "1"})
+        admin.create_topics([topic])["crash"].result(30)
         load = Load(broker.bootstrap, chance)
         for _ in range(KILLS):
             stop = threading.Event()
