@@ -232,7 +232,9 @@ def _perform(disk: Disk, root: str, operation: tuple[str, str, int | str, bytes]
     return None
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(OPERATIONS, max_size=25))
 def test_both_disks_show_the_same_after_any_operations(
     tmp_path: Path, operations: list[tuple[str, str, int | str, bytes]]

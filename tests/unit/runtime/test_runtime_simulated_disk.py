@@ -260,7 +260,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(CHANGES, st.integers(0, 1000))
 def test_what_no_change_touched_since_the_last_sync_is_never_altered(
     changes: list[tuple[str, int, int]], seed: int

@@ -200,6 +200,25 @@ def test_a_wall_clock_jumps_alone() -> None:
         assert a.monotonic() == before
 
 
+def test_sets_of_tasks_and_futures_iterate_alike_in_every_run() -> None:
+    kept: list[object] = []  # the second run finds these addresses taken
+
+    async def scenario() -> list[list[int]]:
+        running = asyncio.get_running_loop()
+        tasks = [asyncio.create_task(asyncio.sleep(1)) for _ in range(50)]
+        futures = [running.create_future() for _ in range(50)]
+        kept.extend([tasks, futures, [object() for _ in range(77)]])
+        orders = [[tasks.index(t) for t in set(tasks)], [futures.index(f) for f in set(futures)]]
+        await asyncio.gather(*tasks)
+        return orders
+
+    orders = []
+    for _ in range(3):
+        with Simulation(1) as simulation:
+            orders.append(simulation.run(scenario()))
+    assert orders[0] == orders[1] == orders[2]
+
+
 SCENARIO = """
 import asyncio
 from ottla.runtime.simulated import Simulation
