@@ -126,6 +126,7 @@ class PartitionLog:
         "_latest_epoch",
         "_message_bytes_max",
         "_on_failure",
+        "_on_log_start_offset_advanced",
         "_on_recovery_point_lowered",
         "_pending_removals",
         "_pool",
@@ -163,6 +164,7 @@ class PartitionLog:
         loaded: LoadedLog,
         on_failure: Callable[[LogDirFailure], None],
         on_recovery_point_lowered: Callable[[], None],
+        on_log_start_offset_advanced: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
@@ -170,6 +172,7 @@ class PartitionLog:
         self._pool = pool
         self._on_failure = on_failure
         self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._on_log_start_offset_advanced = on_log_start_offset_advanced
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
@@ -539,6 +542,9 @@ class PartitionLog:
         try:
             active.become_inactive()
             active.save_indexes()
+            if active.size and self.recovery_point == self.log_end_offset:
+                # No later flush would come back to this segment for its indexes.
+                self._perform(self.begin_flush(is_closing=True))
             segment = self._new_segment(base_offset)
             self._producers.end_offset = Offset(base_offset)
             self._snapshots.take(self._producers)
@@ -856,7 +862,7 @@ class PartitionLog:
     # Cutting and deleting.
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop every batch that reaches `offset`; True if the log changed."""
+        """Drop every batch that reaches `offset`, as a whole; True if the log changed."""
         self._check_usable()
         if offset < 0:
             raise ValueError(f"a log cannot be truncated to offset {offset}")
@@ -872,8 +878,9 @@ class PartitionLog:
             self._lower_recovery_point(offset)
             self._delete_segments([s for s in self._segments if s.base_offset > offset])
             self._active = self._segments.last
-            self._active.truncate_to(offset, self._clock.wall_ms())
+            offset = self._active.truncate_to(offset, self._clock.wall_ms())
             self.log_end_offset = offset
+            self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self._keep_epochs(self._epochs.truncate_tail(Offset(offset)))
             self._rebuild_producers(offset, had_producers=had_producers)
@@ -968,6 +975,8 @@ class PartitionLog:
             if retention.must_roll:
                 self.roll()
             self.advance_log_start_offset(retention.log_start_offset)
+            # A power cut may undo any of the deletions, and leave a hole between the rest.
+            self._on_log_start_offset_advanced()
             doomed = {base_offset for base_offset, _ in retention.deletions}
             self._delete_segments([s for s in self._segments if s.base_offset in doomed])
         except OSError as error:

@@ -183,7 +183,7 @@ class LogDirectory:
         """
         disk = self.runtime.disk
         try:
-            disk.mkdir(self.path)
+            self._make_durably(self.path)
             self._lock = disk.lock(f"{self.path}/{LOCK_FILE}")
             self._check_identity(identity)
             self._read_marker()
@@ -192,6 +192,15 @@ class LogDirectory:
             raise
         except (OSError, MalformedFileError) as error:
             self.failure = LogDirFailure(self.path, error)
+
+    def _make_durably(self, path: str) -> None:
+        """Create the directory and its parents so that a power cut leaves them there."""
+        if not path or self.runtime.disk.is_dir(path):
+            return
+        parent = path.rpartition("/")[0]
+        self._make_durably(parent)
+        self.runtime.disk.mkdir(path)
+        self.runtime.disk.sync_dir(parent or ("/" if path.startswith("/") else "."))
 
     def _check_identity(self, identity: NodeIdentity | None) -> None:
         path = f"{self.path}/{meta_properties.FILE_NAME}"
@@ -273,42 +282,49 @@ class LogDirectory:
         Never in a thread: a value lowered by a truncation must not be overtaken by the one
         before it.
         """
-        self._write(RECOVERY_POINTS, self._recovery_points())
+        self._write(
+            RECOVERY_POINTS,
+            {
+                topic_partition: Offset(
+                    handle.recovery_point if handle.log is None else handle.log.recovery_point
+                )
+                for topic_partition, handle in self.handles.items()
+            },
+        )
+
+    def write_log_start_offsets(self) -> None:
+        """Keep log start offsets; also those that a file name tells, as names can come back."""
+        offsets = {
+            topic_partition: Offset(
+                handle.log_start_offset if handle.log is None else handle.log.log_start_offset
+            )
+            for topic_partition, handle in self.handles.items()
+        }
+        self._write(LOG_START_OFFSETS, {tp: offset for tp, offset in offsets.items() if offset})
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        self._write(HIGH_WATERMARKS, self._note_high_watermarks(high_watermarks))
+
+    async def write_high_watermarks_in_thread(
+        self, high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        """High watermarks change all the time, and lose little by being late."""
+        offsets = self._note_high_watermarks(high_watermarks)
+        await self.runtime.offload.run(self._write, HIGH_WATERMARKS, offsets)
+
+    def _note_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Offset]:
+        """Those given, and for other partitions the last ones known."""
+        for topic_partition, handle in self.handles.items():
+            handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
+        return {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()}
 
     def write_all(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write every checkpoint now."""
         self.write_recovery_points()
-        for name, offsets in self._lazy_checkpoints(high_watermarks):
-            self._write(name, offsets)
-
-    async def write_in_thread(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write log start offsets and high watermarks without holding up the loop."""
-        for name, offsets in self._lazy_checkpoints(high_watermarks):
-            await self.runtime.offload.run(self._write, name, offsets)
-
-    def _recovery_points(self) -> dict[TopicPartition, Offset]:
-        return {
-            topic_partition: Offset(
-                handle.recovery_point if handle.log is None else handle.log.recovery_point
-            )
-            for topic_partition, handle in self.handles.items()
-        }
-
-    def _lazy_checkpoints(
-        self, high_watermarks: Mapping[TopicPartition, int]
-    ) -> list[tuple[str, dict[TopicPartition, Offset]]]:
-        """Log start offsets that no file name tells, and high watermarks, as known last."""
-        start_offsets: dict[TopicPartition, Offset] = {}
-        for topic_partition, handle in self.handles.items():
-            handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
-            log = handle.log
-            if log is None:
-                if handle.log_start_offset > 0:
-                    start_offsets[topic_partition] = Offset(handle.log_start_offset)
-            elif log.log_start_offset > log.first_base_offset:
-                start_offsets[topic_partition] = Offset(log.log_start_offset)
-        marks = {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()}
-        return [(LOG_START_OFFSETS, start_offsets), (HIGH_WATERMARKS, marks)]
+        self.write_log_start_offsets()
+        self.write_high_watermarks(high_watermarks)
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         if self.failure is not None:

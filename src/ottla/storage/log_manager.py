@@ -252,8 +252,19 @@ class LogManager:
             handle.path,
             options,
             on_failure=lambda failure: self._on_log_failure(directory, failure),
-            on_recovery_point_lowered=directory.write_recovery_points,
+            on_recovery_point_lowered=lambda: self._checkpoint(
+                directory, directory.write_recovery_points
+            ),
+            on_log_start_offset_advanced=lambda: self._checkpoint(
+                directory, directory.write_log_start_offsets
+            ),
         )
+
+    def _checkpoint(self, directory: LogDirectory, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except LogDirFailure as failure:
+            raise self._fail(directory, failure) from failure
 
     def _adopt(self, handle: LogHandle, log: PartitionLog) -> None:
         if self._handles.get(handle.topic_partition) is not handle:
@@ -405,7 +416,9 @@ class LogManager:
         for directory in self.online_directories:
             try:
                 directory.write_recovery_points()
-                await directory.write_in_thread(high_watermarks or {})
+                directory.write_log_start_offsets()
+                if high_watermarks:
+                    await directory.write_high_watermarks_in_thread(high_watermarks)
             except LogDirFailure as failure:
                 self._fail(directory, failure)
 

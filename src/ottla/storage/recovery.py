@@ -81,6 +81,7 @@ def open_log(
     *,
     on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
+    on_log_start_offset_advanced: Callable[[], None] = lambda: None,
 ) -> PartitionLog:
     """The log in `directory`, recovered if need be. Raises LogDirFailure.
 
@@ -102,6 +103,7 @@ def open_log(
         loaded=loaded,
         on_failure=on_failure,
         on_recovery_point_lowered=on_recovery_point_lowered,
+        on_log_start_offset_advanced=on_log_start_offset_advanced,
     )
 
 
@@ -114,6 +116,7 @@ class _Loader:
         self._directory = directory
         self._options = options
         self._epochs = LeaderEpochs()
+        self._stored_epochs = LeaderEpochs()
         self._snapshots = ProducerSnapshotFiles(self._disk, directory)
         self._producers = ProducerState(
             expiration_ms=options.producer_expiration_ms,
@@ -145,6 +148,8 @@ class _Loader:
         log_start_offset = max(options.log_start_offset, segments.first.base_offset)
         self._epochs.truncate_tail(Offset(log_end_offset))
         self._epochs.truncate_head(Offset(log_start_offset))
+        if not options.had_clean_shutdown:
+            self._restore_first_epochs(segments, log_start_offset)
         self._save_epochs(stored_epochs)
         segments.last.become_active(log_end_offset)
         self._load_producers(segments, log_start_offset, log_end_offset)
@@ -214,13 +219,30 @@ class _Loader:
             data = self._disk.read_bytes(path)
         except FileNotFoundError:
             return b""
-        self._epochs = LeaderEpochs(decode_leader_epochs(data, path))
+        entries = decode_leader_epochs(data, path)
+        self._epochs, self._stored_epochs = LeaderEpochs(entries), LeaderEpochs(entries)
         return data
 
     def _save_epochs(self, stored: bytes) -> None:
         data = encode_leader_epochs(self._epochs.entries)
         if data != stored and (stored or self._epochs.entries):
             self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
+
+    def _restore_first_epochs(self, segments: LogSegments, log_start_offset: int) -> None:
+        """Find epochs that were forgotten with segments whose deletion was then undone."""
+        earliest = self._epochs.earliest
+        known_from = None if earliest is None else earliest.start_offset
+        if known_from is not None and known_from <= log_start_offset:
+            return
+        restored = LeaderEpochs()
+        for segment in segments:
+            for _, header in segment.headers():
+                if known_from is not None and header.base_offset >= known_from:
+                    break
+                if header.partition_leader_epoch >= 0 and header.last_offset >= log_start_offset:
+                    start = max(header.base_offset, log_start_offset)
+                    restored.assign(Epoch(header.partition_leader_epoch), Offset(start))
+        self._epochs = LeaderEpochs((*restored.entries, *self._epochs.entries))
 
     # Segments.
 
@@ -284,7 +306,8 @@ class _Loader:
                 end_offset=segment.base_offset,
             )
             self._has_state = True
-        scanned = scan_segment(segment, producers, self._epochs)
+        self._epochs.truncate_tail(Offset(segment.base_offset))
+        scanned = scan_segment(segment, producers, self._epochs, self._stored_epochs)
         if scanned.size < segment.size:
             segment.log.use().truncate(scanned.size)
             segment.size = scanned.size
@@ -321,11 +344,13 @@ class _Loader:
 
 
 def _unindexed(files: list[SegmentFileName]) -> set[int]:
-    """Base offsets of segments whose offset index is missing."""
-    indexed = {file.offset for file in files if file.kind is FileKind.OFFSET_INDEX}
-    return {
-        file.offset for file in files if file.kind is FileKind.LOG and file.offset not in indexed
+    """Base offsets of segments that lack an index file which every closed segment has."""
+    offsets = {
+        kind: {file.offset for file in files if file.kind is kind}
+        for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
     }
+    indexed = offsets[FileKind.OFFSET_INDEX] & offsets[FileKind.TIME_INDEX]
+    return {int(offset) for offset in offsets[FileKind.LOG] - indexed}
 
 
 class _Scanned(NamedTuple):
@@ -334,10 +359,13 @@ class _Scanned(NamedTuple):
     is_cut: bool
 
 
-def scan_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs) -> _Scanned:
+def scan_segment(
+    segment: Segment, producers: ProducerState, epochs: LeaderEpochs, stored_epochs: LeaderEpochs
+) -> _Scanned:
     """Read every batch of a segment up to the first bad one, rebuilding what follows from them.
 
-    `producers` must be the state at the segment's base offset.
+    `producers` and `epochs` must be the state at the segment's base offset. `stored_epochs`
+    may be of another history: a truncation may have been undone by the power cut.
     """
     segment.reset_indexes()
     latest = epochs.latest
@@ -365,7 +393,8 @@ def scan_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpoch
                     return _Scanned(position + at, next_offset, True)
                 if header.partition_leader_epoch > latest_epoch:
                     latest_epoch = header.partition_leader_epoch
-                    epochs.assign(Epoch(latest_epoch), Offset(header.base_offset))
+                    start = _epoch_start(header, next_offset, stored_epochs)
+                    epochs.assign(Epoch(latest_epoch), Offset(start))
                 segment.note_recovered_batch(
                     position + at, end - at, header.last_offset, header.max_timestamp
                 )
@@ -375,6 +404,17 @@ def scan_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpoch
             break  # fewer bytes than the file's size promised
         position += at
     return _Scanned(position, next_offset, position < size)
+
+
+def _epoch_start(header: BatchHeader, next_offset: int, stored: LeaderEpochs) -> int:
+    """Where the epoch of this batch, the first of it, began.
+
+    The checkpoint knows better than the batch where compaction removed those before it.
+    """
+    entry = stored.entry_of(Epoch(header.partition_leader_epoch))
+    if entry is not None and next_offset <= entry.start_offset < header.base_offset:
+        return entry.start_offset
+    return header.base_offset
 
 
 def _is_plausible(header: BatchHeader, next_offset: int, segment: Segment, bytes_left: int) -> bool:

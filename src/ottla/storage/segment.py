@@ -532,13 +532,17 @@ class Segment:
 
     # Cutting and deleting.
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drop every batch that reaches `offset`, from files and indexes."""
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Drop every batch that reaches `offset`, from files and indexes; the new end.
+
+        The new end is below `offset` if a batch lies across it, as batches are never cut.
+        """
         position = self.position_of(offset)
-        file = self.log.use()
+        if position is not None:
+            offset = min(offset, self.header_at(position).base_offset)
         self._drop_index_tail(offset)
-        if position is not None and position < self.size:
-            file.truncate(position)
+        if position is not None:
+            self.log.use().truncate(position)
             self.size = position
         if self.size == 0:
             self.created_ms = now_ms
@@ -548,6 +552,7 @@ class Segment:
         self.become_active(offset)
         self._max_timestamp = self._find_max_timestamp()
         self.save_indexes()
+        return offset
 
     def _drop_index_tail(self, offset: int) -> None:
         self.save_indexes()
