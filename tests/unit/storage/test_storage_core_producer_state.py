@@ -534,9 +534,11 @@ def test_a_later_batch_of_an_unverified_transaction_waits_for_the_first() -> Non
     guard = log.start(sequence=3)
     assert log.check(data(4, 0), guard) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     log.start(sequence=2)
+    log.start(sequence=9)
     assert log.check(data(3, 0), guard) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert log.check(data(2, 0), guard) == "NONE"
     log.start(epoch=1, sequence=5)
+    log.start(epoch=0, sequence=1)
     assert log.check(data(5, 0, epoch=1), guard) == "NONE"
 
 
