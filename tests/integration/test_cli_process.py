@@ -14,6 +14,11 @@ from ottla.testing import Cluster
 
 OTTLA = str(Path(sys.executable).with_name("ottla"))
 SECONDS_MAX = 30
+PROPERTIES = (
+    "process.roles=broker,controller\nnode.id=7\ncontroller.listener.names=CONTROLLER\n"
+    "controller.quorum.bootstrap.servers=127.0.0.1:1\n"
+    "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +166,7 @@ def test_a_server_runs_from_a_properties_file_and_stops_on_sigterm(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     properties = tmp_path / "server.properties"
-    properties.write_text(
-        "process.roles=broker,controller\nnode.id=7\ncontroller.listener.names=CONTROLLER\n"
-        "controller.quorum.bootstrap.servers=127.0.0.1:1\n"
-        "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
-        f"log.dirs={tmp_path}/logs\n"
-    )
+    properties.write_text(f"{PROPERTIES}log.dirs={tmp_path}/logs\n")
     unformatted = ottla("server", str(properties), env=environment)
     assert unformatted.returncode == 1
     assert unformatted.stderr.count(b"\n") == 1
@@ -201,7 +201,7 @@ def test_a_wrong_properties_file_is_one_sentence_that_names_it(
     environment: dict[str, str], tmp_path: Path, line: str, complaint: str
 ) -> None:
     properties = tmp_path / "wrong.properties"
-    properties.write_text(line)
+    properties.write_text(PROPERTIES + line)
     done = ottla("server", str(properties), env=environment)
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1

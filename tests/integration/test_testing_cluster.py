@@ -26,7 +26,12 @@ def produce(cluster: Cluster, topic: str, *values: bytes) -> None:
 
 def consume(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0}
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -77,11 +82,11 @@ def test_only_a_clean_stop_leaves_the_marker_of_one() -> None:
         marker = cluster.directory / ".kafka_cleanshutdown"
         cluster.create_topic("t")
         produce(cluster, "t", b"x")
-        cluster.kill()
-        assert not marker.exists()
-        cluster.start()
         cluster.stop()
         assert marker.exists()
+        cluster.start()
+        cluster.kill()
+        assert not marker.exists()
 
 
 def test_a_client_lives_through_a_restart() -> None:

@@ -44,6 +44,8 @@ def server(
     from ottla.cli.serving import serve
 
     config = read_config(config_file, pairs_to_dict(overrides))
+    for warning in config.warnings():
+        note(f"Warning: {warning}")
 
     def on_ready(broker: Broker) -> None:
         listening = ", ".join(

@@ -35,8 +35,6 @@ def serve(
     from ottla.protocol.errors import KafkaError
     from ottla.runtime.real import run
 
-    for warning in config.warnings():
-        note(f"Warning: {warning}")
     try:
         run(_serve(config, on_ready, http_address))
     except (KafkaError, FormatError) as error:
