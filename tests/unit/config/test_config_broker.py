@@ -213,3 +213,8 @@ def test_a_stored_value_that_is_refused_is_left_out_alone() -> None:
     assert broker.message_max_bytes == 8
     assert broker.log_segment_bytes == 2**30
     assert "log.segment.bytes" not in broker.dynamic_default
+
+
+def test_limits_that_are_switched_off_contradict_nothing() -> None:
+    assert config(connections_max_idle_ms="-1").connections_max_idle_ms == -1
+    assert config(queued_max_request_bytes="0").get("queued.max.request.bytes") == 0

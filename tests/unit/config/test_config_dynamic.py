@@ -57,6 +57,11 @@ def test_subtracting_takes_from_the_default_too() -> None:
     assert apply_changes(TOPIC, {}, changes) == {"cleanup.policy": ""}
 
 
+def test_a_list_set_to_nothing_does_not_return_to_its_default() -> None:
+    changes = [ConfigChange("cleanup.policy", APPEND, "compact")]
+    assert apply_changes(TOPIC, {"cleanup.policy": ""}, changes) == {"cleanup.policy": "compact"}
+
+
 def test_only_a_list_can_be_edited() -> None:
     for name in ("retention.ms", "no.such.key"):
         with pytest.raises(KafkaError, match="is possible for lists only") as refused:
