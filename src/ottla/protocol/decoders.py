@@ -168,9 +168,11 @@ class _Source:
         elif kind.entity:
             self._flush()
             decode = self._constant(_decode_of(kind.entity))
-            if kind.nullable and kind.tag is None:
+            if kind.nullable:
+                # KIP-893 spells null -1, or 0 in a tagged field, and writes 1 before a value.
+                null = ">= 128" if kind.tag is None else "== 0"
                 self._line("pos += 1")
-                self._line(f"if view[pos - 1] >= 128: v_{kind.name} = None")
+                self._line(f"if view[pos - 1] {null}: v_{kind.name} = None")
                 self._line(f"else: v_{kind.name}, pos = {decode}(view, pos, end)")
             else:
                 self._line(f"v_{kind.name}, pos = {decode}(view, pos, end)")
@@ -184,8 +186,8 @@ class _Source:
                 self._line(f"if n < 0: {target} = None")
                 self._line("else:")
                 depth = 2
+            # A slice that passes the end is cut there; the end of the struct finds that out.
             self._line(f"p = pos; pos += n; {target} = {_slice(kind)}", depth)
-            self._line("if pos > end: misfit()", depth)
 
     def read_tags(self, tagged: list[Kind]) -> None:
         self._flush()
@@ -278,7 +280,6 @@ def _item_decoder(kind: Kind, flexible: bool) -> _Decode:
     source = _Source()
     source._read_length(kind.wire == "string", flexible, False)
     source._line(f"p = pos; pos += n; v = {_slice(kind)}")
-    source._line("if pos > end: misfit()")
     source._line("return v, pos")
     return source._compiled(kind.name)
 

@@ -94,9 +94,11 @@ class _Source:
         elif kind.entity:
             self._flush()
             encode = self._nested(kind.entity)
-            if kind.nullable and kind.tag is None:
+            if kind.nullable:
+                # KIP-893 spells null -1, or 0 in a tagged field, and writes 1 before a value.
+                null = "\\xff" if kind.tag is None else "\\0"
                 self._line(f"v = {value}")
-                self._line("if v is None: out(b'\\xff')")
+                self._line(f"if v is None: out(b'{null}')")
                 self._line(f"else: out(b'\\1'); {encode}(v, out)")
             else:
                 self._line(f"{encode}({value}, out)")

@@ -221,8 +221,6 @@ def _parse_legacy(version: int, view: memoryview, pos: int, end: int) -> FetchRe
         for _ in range(forgotten_count):
             topic, pos = _read_legacy_string(view, pos, end)
             count, pos = _read_legacy_count(view, pos, end)
-            if pos + 4 * count > end:
-                raise _malformed()
             forgotten.append((topic, list(Struct(f">{count}i").unpack_from(view, pos))))
             pos += 4 * count
     rack_id = ""
@@ -250,8 +248,6 @@ def _read_forgotten(
     for _ in range(forgotten_count):
         topic, pos = _read_topic(version, view, pos, end)
         count, pos = _read_count(view, pos, end)
-        if pos + 4 * count > end:
-            raise _malformed()
         forgotten.append((topic, list(Struct(f">{count}i").unpack_from(view, pos))))
         pos = skip_tagged_fields(view, pos + 4 * count, end)
     return forgotten, pos

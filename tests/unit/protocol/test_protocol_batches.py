@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol import batches
@@ -82,6 +82,8 @@ THE_RECORDS = [
     Record(102, 1_699_999_999_999, b"k3", None),
 ]
 
+FEWER = settings(max_examples=40)  # each example draws many records
+
 texts = st.none() | st.binary(max_size=150)
 record_bodies = st.tuples(
     st.integers(-5, 2**41), texts, texts, st.lists(st.tuples(st.binary(max_size=9), texts))
@@ -143,6 +145,7 @@ def test_transaction_markers_have_the_bytes_that_kafka_writes(control_type: Cont
     assert read_header(ours).is_control
 
 
+@FEWER
 @given(bodies, st.sampled_from(Codec), st.integers(0, 2**40))
 def test_records_survive_a_batch(bodies: list[Any], codec: Codec, base_offset: int) -> None:
     records = records_from(bodies, base_offset)
@@ -151,6 +154,7 @@ def test_records_survive_a_batch(bodies: list[Any], codec: Codec, base_offset: i
     assert list(iter_records(batch, decompressed_bytes_max=1 << 20)) == records
 
 
+@FEWER
 @given(bodies, st.sampled_from(Codec))
 def test_aiokafka_reads_what_is_built(bodies: list[Any], codec: Codec) -> None:
     bodies = [(timestamp, k, v, [(b"h", b"x")] * (len(h) % 3)) for timestamp, k, v, h in bodies]
@@ -160,6 +164,7 @@ def test_aiokafka_reads_what_is_built(bodies: list[Any], codec: Codec) -> None:
     assert [(r.offset, r.timestamp, r.key, r.value) for r in theirs] == [r[:4] for r in records]
 
 
+@FEWER
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=300), st.data())
 def test_counting_agrees_with_a_record_by_record_walk(
     sizes: list[int], data: st.DataObject
@@ -211,6 +216,7 @@ def test_a_record_count_that_is_a_lie_is_found() -> None:
         assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
+@FEWER
 @given(bodies, st.data())
 def test_a_flipped_byte_breaks_the_crc(bodies: list[Any], data: st.DataObject) -> None:
     batch = build_batch(records_from(bodies))
@@ -221,6 +227,7 @@ def test_a_flipped_byte_breaks_the_crc(bodies: list[Any], data: st.DataObject) -
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
+@FEWER
 @given(bodies, st.data())
 def test_a_batch_cut_short_is_corrupt(bodies: list[Any], data: st.DataObject) -> None:
     batch = build_batch(records_from(bodies))
@@ -234,6 +241,7 @@ def test_a_batch_cut_short_is_corrupt(bodies: list[Any], data: st.DataObject) ->
         assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
+@FEWER
 @given(bodies, st.sampled_from(Codec), st.data())
 def test_records_of_a_mutated_batch_are_read_or_refused(
     bodies: list[Any], codec: Codec, data: st.DataObject
@@ -352,3 +360,66 @@ def test_varints_that_never_end_are_refused() -> None:
         for data in (b"\xff" * 20, b"\xff", b""):
             with pytest.raises(KafkaError):
                 read(data, 0, len(data))
+
+
+def raw_record(body: bytes) -> bytes:
+    return batches.encode_varint(len(body)) + body
+
+
+def batch_of_raw_records(*records: bytes) -> bytearray:
+    batch = build_batch([Record(i, 0, None, b"") for i in range(len(records))])
+    del batch[HEADER_BYTES:]
+    batch += b"".join(records)
+    struct.pack_into(">i", batch, batches.LENGTH_AT, len(batch) - batches.LOG_OVERHEAD_BYTES)
+    write_crc(batch, 0)
+    return batch
+
+
+RECORD_START = b"\0\0\0"  # attributes, timestamp delta, offset delta
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        RECORD_START + b"\1\1\0" + b"slack",
+        RECORD_START + b"\1\1\1",  # minus one headers
+        RECORD_START + b"\1\1\2",  # a header that is not there
+        RECORD_START + b"\1\1\2\1\1",  # a header without a key
+        RECORD_START + b"\3\1\0",  # a key of minus two bytes
+        RECORD_START + b"\1\x7f\0",  # a value longer than the record
+        RECORD_START + b"\xff\xff\xff\xff\x0f\1\0",
+        b"\0\0",
+        b"",
+    ],
+)
+def test_a_malformed_record_is_invalid(body: bytes) -> None:
+    batch = batch_of_raw_records(raw_record(body))
+    check_batch(batch, 0, len(batch))
+    with pytest.raises(KafkaError) as caught:
+        list(iter_records(batch))
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+def test_records_beyond_the_count_are_invalid() -> None:
+    good = raw_record(RECORD_START + b"\1\1\0")
+    batch = batch_of_raw_records(good)
+    assert len(list(iter_records(batch))) == 1
+    longer = batch_of_raw_records(good + good)
+    with pytest.raises(KafkaError) as caught:
+        list(iter_records(longer))
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+def test_lengths_that_only_seem_to_tile_the_batch_are_found() -> None:
+    evenly = bytearray((b"\xc4\x01" + bytes(98)) * 20)
+    walk_record_lengths(evenly, 0, len(evenly), 20)
+    evenly[501] = 2  # the first byte of the length is the same, its second is not
+    deceptions = [
+        (evenly, 20),
+        (bytearray(b"\1" * 10), 10),  # ten records of minus one byte
+        (bytearray(b"\x81\x01" + bytes(65)), 1),  # minus 65 bytes, not 65
+        (bytearray(b"\x80\x80\x01" + bytes(8191)), 1),  # three bytes of length read as two
+    ]
+    for buffer, count in deceptions:
+        with pytest.raises(KafkaError):
+            walk_record_lengths(buffer, 0, len(buffer), count)

@@ -122,6 +122,18 @@ def test_records_are_writable_slices_of_the_buffer() -> None:
     assert b"Zbc" in buffer
 
 
+@pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 2_097_151])
+def test_records_of_any_length_are_found(length: int) -> None:
+    records = bytes(length)
+    fields = {"topic_data": [{"partition_data": [{"index": 1, "records": records}] * 2}]}
+    for version in (8, 9, 13):
+        parts: list[bytes] = []
+        encoder_of(load_request_schema(0, version))(fields, parts.append)
+        data = memoryview(b"".join(parts))
+        [(_, partitions)] = parse_produce(version, data, 0, len(data)).topics
+        assert partitions == [(1, records), (1, records)]
+
+
 def test_versions_outside_the_range_are_refused() -> None:
     for version in (2, 14):
         with pytest.raises(KafkaError) as caught:

@@ -77,3 +77,21 @@ def test_a_record_cut_short_is_corrupt(thing: ThingRecord, data: st.DataObject) 
     with pytest.raises(KafkaError) as caught:
         decode_entity(ThingRecord, memoryview(encoded)[:end])
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    __type__: ClassVar = EntityType.data
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    place: Place | None = field(metadata={"tag": 0}, default=None)
+
+
+def test_a_tagged_struct_that_may_be_null_is_marked_as_kafka_marks_it() -> None:
+    # kio has no such field; ConsumerGroupMemberMetadataValue of Kafka's offsets topic has.
+    full = MemberRecord(place=Place(host="h", port=i32(1)))
+    assert encode_entity(full) == b"\1\0\x08" + b"\1" + b"\2h\0\0\0\1\0"
+    assert decode_entity(MemberRecord, encode_entity(full)) == full
+    empty = MemberRecord(place=None)
+    assert encode_entity(empty) == b"\0"
+    assert decode_entity(MemberRecord, b"\0") == decode_entity(MemberRecord, b"\1\0\1\0") == empty
