@@ -40,6 +40,7 @@ FITTING: dict[str, Any] = {
         ({"append_last_offset": 100 + 2**31 - 1}, None),
         ({"append_last_offset": 100 + 2**31}, RollReason.OFFSET_OVERFLOW),
         ({"append_last_offset": 99}, RollReason.OFFSET_OVERFLOW),
+        ({"append_last_offset": 100}, None),
     ],
 )
 def test_a_segment_ends_by_size_age_index_or_offset(
