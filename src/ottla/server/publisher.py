@@ -36,7 +36,7 @@ class ConfigView:
     def topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
-            config = TopicConfig.from_overrides(self._image.topic_config(name), self.broker)
+            config = TopicConfig.from_stored(self._image.topic_config(name), self.broker)
             self._topics[name] = config
         return config
 
