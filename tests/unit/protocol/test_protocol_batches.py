@@ -423,3 +423,10 @@ def test_lengths_that_only_seem_to_tile_the_batch_are_found() -> None:
     for buffer, count in deceptions:
         with pytest.raises(KafkaError):
             walk_record_lengths(buffer, 0, len(buffer), count)
+
+
+def test_a_record_hidden_behind_another_one_is_found() -> None:
+    hidden = raw_record(RECORD_START + b"\1\1\0")
+    batch = batch_of_raw_records(raw_record(RECORD_START + b"\1\1\0" + hidden), b"")
+    with pytest.raises(KafkaError, match="does not end where its length says"):
+        list(iter_records(batch))
