@@ -64,6 +64,16 @@ class Troubles:
         if self.down_since is not None and datetime.now() - self.down_since >= patience:
             raise self.unreachable()
 
+    def forget_if_back(self) -> None:
+        """After brokers were down for the whole timeout: look again, and raise if they still are.
+
+        librdkafka says when all brokers went down, but not when one is back.
+        """
+        patience = timedelta(seconds=self.connection.timeout_s)
+        if self.down_since is not None and datetime.now() - self.down_since >= patience:
+            Admin(self.connection).metadata()
+            self.down_since = None
+
     def unreachable(self) -> CliError:
         """The sentence for a cluster that does not answer."""
         brokers = self.connection.brokers

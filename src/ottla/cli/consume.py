@@ -167,12 +167,17 @@ def consume(
         admin, topic, partitions, start, is_committed=isolation != "read_uncommitted"
     )
     reader = Reader(connection, topic, places, isolation=isolation, is_exit=is_exit)
+    left = count
     try:
         printer.begin()
-        for number, record in enumerate(reader.records(), 1):
-            printer.record(record)
-            if number == count:
-                break
+        for records in reader.batches():
+            for record in records[:left]:
+                printer.record(record)
+            sys.stdout.flush()
+            if left is not None:
+                left -= len(records)
+                if left <= 0:
+                    break
     finally:
         reader.close()
         printer.end()
@@ -253,18 +258,28 @@ class Reader:
                 [TopicPartition(topic, p, places.first[p]) for p in sorted(self._unfinished)]
             )
 
-    def records(self) -> Iterator[TextRecord]:
-        """Records as they come; ends only where `is_exit` found the end of every partition."""
+    def batches(self) -> Iterator[list[TextRecord]]:
+        """Records as they come; ends only where `is_exit` found the end of every partition.
+
+        A broker that restarts is waited for; one that stays away for the timeout is an error.
+        """
         while self._unfinished:
-            for message in self._consumer.consume(_BATCH_RECORDS_MAX, timeout=_POLL_S):
-                record = self._on_message(message)
-                if record is not None:
-                    yield record
-            self._troubles.raise_if_hopeless()
+            messages = self._next_messages()
+            records = [self._on_message(message) for message in messages]
+            yield [record for record in records if record is not None]
+            if not messages:
+                self._troubles.forget_if_back()
 
     def close(self) -> None:
         """Let go of the cluster."""
         self._consumer.close()
+
+    def _next_messages(self) -> list[Any]:
+        """One message as soon as there is one, with all that have arrived behind it."""
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(_BATCH_RECORDS_MAX, timeout=0)]
 
     def _on_message(self, message: Any) -> TextRecord | None:
         partition = message.partition()
@@ -301,7 +316,7 @@ class Reader:
 
 
 class Printer(Protocol):
-    """A way to print a stream of records."""
+    """A way to print a stream of records; the caller flushes after each batch."""
 
     def begin(self) -> None: ...
 
@@ -333,9 +348,8 @@ class TextPrinter:
         """Nothing stands before the first record."""
 
     def record(self, record: TextRecord) -> None:
-        """Print one record at once, so that a pipe sees it."""
+        """Print one record as bytes, which need not be text."""
         sys.stdout.buffer.write(render(self._pieces, record))
-        sys.stdout.buffer.flush()
 
     def end(self) -> None:
         """Nothing stands after the last record."""
@@ -361,7 +375,7 @@ class TablePrinter:
         if self._is_wide:
             headers = ",".join(f"{name}={printable(value)}" for name, value in record.headers)
             line += f"{headers or '-':<24}  "
-        click.echo(line + printable(record.value))
+        _write(line + printable(record.value) + "\n")
 
     def end(self) -> None:
         """Nothing stands after the last record."""
@@ -377,7 +391,7 @@ class DocumentPrinter:
     def begin(self) -> None:
         """Open the array."""
         if self._output == "json":
-            click.echo("[", nl=False)
+            _write("[")
 
     def record(self, record: TextRecord) -> None:
         """Print one element."""
@@ -385,17 +399,21 @@ class DocumentPrinter:
         if self._output == "yaml":
             import yaml
 
-            click.echo(yaml.safe_dump([document], sort_keys=False, allow_unicode=True), nl=False)
+            _write(yaml.safe_dump([document], sort_keys=False, allow_unicode=True))
         elif self._output == "json":
-            click.echo(("," if self._count else "") + "\n  " + to_json(document), nl=False)
+            _write(("," if self._count else "") + "\n  " + to_json(document))
         else:
-            click.echo(to_json(document))
+            _write(to_json(document) + "\n")
         self._count += 1
 
     def end(self) -> None:
         """Close the array."""
         if self._output == "json":
-            click.echo("\n]" if self._count else "]")
+            _write("\n]\n" if self._count else "]\n")
+
+
+def _write(text: str) -> None:
+    sys.stdout.buffer.write(text.encode())
 
 
 def printable(data: bytes | None) -> str:

@@ -37,8 +37,19 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65535),
     help="Tell metrics and health on this port of 127.0.0.1; 0 takes a free one.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What is logged to stderr.",
+)
 def server(
-    *, config_file: Path, overrides: Sequence[tuple[str, str]], http_port: int | None
+    *,
+    config_file: Path,
+    overrides: Sequence[tuple[str, str]],
+    http_port: int | None,
+    log_level: str,
 ) -> None:
     """Run a broker from a properties file."""
     from ottla.cli.serving import serve
@@ -54,7 +65,8 @@ def server(
         metrics = f"; {metrics_url(broker)}" if broker.http_address else ""
         note(f"Broker {config.node_id} is ready at {listening}{metrics}.")
 
-    serve(config, on_ready, http_address=None if http_port is None else ("127.0.0.1", http_port))
+    http_address = None if http_port is None else ("127.0.0.1", http_port)
+    serve(config, on_ready, http_address=http_address, log_level=log_level)
 
 
 def metrics_url(broker: Broker) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import re
 import signal
 from collections.abc import Callable
@@ -28,13 +29,20 @@ HttpAddress = tuple[str, int]
 
 
 def serve(
-    config: BrokerConfig, on_ready: OnReady, *, http_address: HttpAddress | None = None
+    config: BrokerConfig,
+    on_ready: OnReady,
+    *,
+    http_address: HttpAddress | None = None,
+    log_level: str = "warning",
 ) -> None:
     """Run a broker; `on_ready` is called once it accepts clients."""
     from ottla.metadata.formatting import FormatError
     from ottla.protocol.errors import KafkaError
     from ottla.runtime.real import run
 
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     try:
         run(_serve(config, on_ready, http_address))
     except (KafkaError, FormatError) as error:
