@@ -19,7 +19,7 @@ from ottla.metadata.features import (
 )
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
-from ottla.metadata.records import ConfigRecord
+from ottla.metadata.records import ConfigRecord, RegisterBrokerRecord
 from ottla.metadata.topics import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -55,6 +55,28 @@ def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
     for broker_id in (1, 2, 1):
         next_offset = world.image.next_offset
         assert world.add_broker(broker_id) == next_offset
+
+
+def test_a_broker_epoch_counts_the_records_before_its_registration() -> None:
+    world = world_with(1, 2)
+    epoch = world.add_broker(1, unfence=False)
+    position = next(
+        number
+        for number, record in reversed(list(enumerate(world.history)))
+        if isinstance(record, RegisterBrokerRecord)
+    )
+    assert epoch == world.image.brokers[1].epoch == position
+
+
+def test_a_last_known_leader_that_is_down_is_waited_for() -> None:
+    world = world_with(1, 2)
+    world.heartbeat(2, fence=True)
+    world.add_broker(1, clean=False, unfence=False)
+    assert facts(world) == (-1, (), (), (1,))
+    world.heartbeat(2)
+    assert facts(world) == (-1, (), (), (1,))
+    world.heartbeat(1)
+    assert facts(world) == (1, (1,), (), ())
 
 
 def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:

@@ -131,6 +131,28 @@ def test_a_new_cluster_starts_with_the_features_of_the_release(
     run(scenario)
 
 
+def test_the_first_leader_writes_the_start_of_its_epoch_as_kafka_does(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        format_directory(runtime, str(tmp_path))
+        node = node_on(runtime, str(tmp_path))
+        await node.start()
+        await node.stop()
+        ours = (tmp_path / DIRECTORY_NAME / f"{0:020d}.log").read_bytes()
+        kafkas = (GOLDEN / "kafka-dynamic.log").read_bytes()
+        for own, theirs in zip(
+            list(parse_batches(ours))[:2], list(parse_batches(kafkas))[:2], strict=True
+        ):
+            assert [type(record) for record in own.control] == [
+                type(record) for record in theirs.control
+            ]
+            assert own.values == theirs.values
+            assert (own.base_offset, own.epoch) == (theirs.base_offset, theirs.epoch)
+
+    run(scenario)
+
+
 def test_a_restart_replays_everything_in_a_later_epoch(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
@@ -191,9 +213,9 @@ def test_a_decision_sees_what_is_not_committed_and_its_answer_waits_for_it(
         first = asyncio.ensure_future(node.submit(creating("a")))
         second = asyncio.ensure_future(node.submit(creating("a")))
         refused = asyncio.ensure_future(node.submit(refusing))
-        await asyncio.wait({second, refused})
+        await asyncio.wait({second, refused}, return_when=asyncio.FIRST_COMPLETED)
         assert "a" in node.image.topics  # committed before anyone was told that it exists
-        assert first.done()
+        await asyncio.wait({first, second, refused})
         assert second.result()[0].error_code is ErrorCode.TOPIC_ALREADY_EXISTS
         assert isinstance(refused.exception(), KafkaError)
         await node.stop()
@@ -333,11 +355,16 @@ def test_an_open_transaction_is_aborted_by_the_next_leader(
             timestamp_ms=1,
         )
         segment.write_bytes(segment.read_bytes() + batch)
-        for _ in range(2):
-            again = node_on(runtime, str(tmp_path))
-            await again.start()
-            assert not again.image.topics
-            await again.stop()
+        again = node_on(runtime, str(tmp_path))
+        await again.start()
+        assert not again.image.topics
+        await join(again)
+        await again.submit(creating("whole"))
+        await again.stop()
+        last = node_on(runtime, str(tmp_path))
+        await last.start()
+        assert set(last.image.topics) == {"whole"}
+        await last.stop()
 
     run(scenario)
 
