@@ -50,7 +50,7 @@ def list_brokers(connection: Connection, *, output: str) -> None:
         "ottla broker describe 1 -o json",
     )
 )
-@click.argument("broker_id", type=click.IntRange(min=0))
+@click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
 @output_option()
 @cluster_options
 def describe(connection: Connection, *, broker_id: int, output: str) -> None:

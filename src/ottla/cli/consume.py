@@ -117,11 +117,14 @@ def parse_start(text: str) -> Start:
     "-p",
     "--partition",
     "only",
+    metavar="N",
     type=click.IntRange(min=0),
     multiple=True,
     help="Only this one. Repeatable.",
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Leave after that many records.")
+@click.option(
+    "-n", "--count", metavar="N", type=click.IntRange(min=1), help="Leave after that many records."
+)
 @click.option("-e", "--exit", "is_exit", is_flag=True, help="Leave at the present end.")
 @click.option(
     "-f",

@@ -53,15 +53,23 @@ def rows_of(
 
 def batch_rows(data: memoryview, *, is_deep: bool, is_metadata: bool) -> Rows:
     """Each batch of a segment, or with `is_deep` each record."""
+    from ottla.protocol.errors import KafkaError
+
     end = 0
-    for position, header in batches.iter_batches(data):
-        batch = data[position : position + header.size_bytes]
-        if is_deep:
-            yield from _record_rows(batch, header, is_metadata=is_metadata)
-        else:
-            yield _batch_row(data, position, header)
-        end = position + header.size_bytes
-    if end < len(data) and any(data[end : end + 64]):
+    try:
+        for position, header in batches.iter_batches(data):
+            batch = data[position : position + header.size_bytes]
+            if is_deep:
+                yield from _record_rows(batch, header, is_metadata=is_metadata)
+            else:
+                yield _batch_row(data, position, header)
+            end = position + header.size_bytes
+    except KafkaError:
+        # Zeros are room that was set aside for the segment and never written.
+        if any(data[end : end + batches.HEADER_BYTES]):
+            raise
+        return
+    if any(data[end:]):
         raise DamagedFileError(f"{len(data) - end} bytes at position {end} are no whole batch")
 
 

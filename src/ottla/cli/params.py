@@ -89,8 +89,8 @@ def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
             envvar="OTTLA_TIMEOUT",
             type=click.FloatRange(min=0.1, max=3600),
             default=settings.DEFAULT_TIMEOUT_S,
-            show_default=True,
-            help="How long to wait for an answer.",
+            help="How long to wait for an answer.  "
+            f"[env: OTTLA_TIMEOUT; default: {settings.DEFAULT_TIMEOUT_S:g}]",
         ),
     )
     decorated: Callable[..., R] = with_connection
@@ -157,5 +157,9 @@ def topic_argument(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A topic's name, completed from the cluster."""
     return click.argument(
-        name, nargs=nargs, required=required, metavar="TOPIC", shell_complete=complete_topic
+        name,
+        nargs=nargs,
+        required=required,
+        metavar=("TOPIC" if required else "[TOPIC]") + ("..." if nargs != 1 else ""),
+        shell_complete=complete_topic,
     )

@@ -49,7 +49,9 @@ _FLUSH_PIECE_S = 0.2
 @click.option(
     "-H", "--header", "headers", type=KEY_VALUE, multiple=True, help="On every record. Repeatable."
 )
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition.")
+@click.option(
+    "-p", "--partition", metavar="N", type=click.IntRange(min=0), help="Write to this partition."
+)
 @click.option(
     "-f",
     "--format",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--http-port",
+    metavar="N",
     type=click.IntRange(0, 65535),
     help="Tell metrics and health on this port of 127.0.0.1; 0 takes a free one.",
 )

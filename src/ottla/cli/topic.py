@@ -50,11 +50,16 @@ def topic() -> None:
 )
 @click.argument("name")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="How many; the broker's default if none."
+    "-p",
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many; the broker's default if none.",
 )
 @click.option(
     "-r",
     "--replication-factor",
+    metavar="N",
     type=click.IntRange(min=1),
     help="Copies of each partition; the broker's default if none.",
 )
@@ -197,7 +202,9 @@ def describe(
     )
 )
 @topic_argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new, higher number.")
+@click.option(
+    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="The new, higher number."
+)
 @click.option(
     "-c", "--config", "configs", type=KEY_VALUE, multiple=True, help="Set this. Repeatable."
 )
@@ -267,7 +274,13 @@ def delete(connection: Connection, *, names: tuple[str, ...], yes: bool) -> None
     help="Delete records below this offset; 'end' deletes all there are.",
 )
 @click.option(
-    "-p", "--partition", "only", type=click.IntRange(min=0), multiple=True, help="Only there."
+    "-p",
+    "--partition",
+    "only",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only there.",
 )
 @yes_option
 @output_option()
@@ -312,7 +325,13 @@ def delete_records(
 @topic.command(examples=("ottla topic offsets orders", "ottla topic offsets orders -o jsonl"))
 @topic_argument("name")
 @click.option(
-    "-p", "--partition", "only", type=click.IntRange(min=0), multiple=True, help="Only this."
+    "-p",
+    "--partition",
+    "only",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this.",
 )
 @output_option()
 @cluster_options

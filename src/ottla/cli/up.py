@@ -27,7 +27,9 @@ DEFAULT_HTTP_PORT = 9644
         "ottla up --fresh",
     ),
 )
-@click.option("--brokers", default=1, show_default=True, help="How many brokers to start.")
+@click.option(
+    "--brokers", metavar="N", default=1, show_default=True, help="How many brokers to start."
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -36,6 +38,7 @@ DEFAULT_HTTP_PORT = 9644
 )
 @click.option(
     "--port",
+    metavar="N",
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
@@ -43,6 +46,7 @@ DEFAULT_HTTP_PORT = 9644
 )
 @click.option(
     "--http-port",
+    metavar="N",
     type=click.IntRange(0, 65535),
     default=DEFAULT_HTTP_PORT,
     show_default=True,
