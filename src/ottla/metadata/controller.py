@@ -26,6 +26,21 @@ from ottla.metadata.configs import (
 )
 from ottla.metadata.decision import Decision
 from ottla.metadata.features import FeatureUpdate, UpdatedFeature, decide_update_features
+from ottla.metadata.partitions import (
+    AlteredPartition,
+    AssignedDirectory,
+    DirectoryAssignment,
+    ElectedPartition,
+    ElectionType,
+    IsrMember,
+    PartitionAlteration,
+    ReassignedPartition,
+    Reassignment,
+    decide_alter_partition,
+    decide_alter_partition_reassignments,
+    decide_assign_replicas_to_dirs,
+    decide_elect_leaders,
+)
 from ottla.metadata.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
 from ottla.metadata.topics import (
     CreatedTopic,
@@ -40,7 +55,9 @@ from ottla.metadata.topics import (
 )
 
 __all__ = [
+    "AlteredPartition",
     "AlteredResource",
+    "AssignedDirectory",
     "BrokerHeartbeat",
     "BrokerRegistration",
     "ConfigChange",
@@ -49,20 +66,31 @@ __all__ = [
     "CreatedTopic",
     "Decision",
     "DeletedTopic",
+    "DirectoryAssignment",
+    "ElectedPartition",
+    "ElectionType",
     "FeatureUpdate",
     "GrownTopic",
     "HeartbeatResult",
+    "IsrMember",
     "NewPartitions",
     "NewTopic",
+    "PartitionAlteration",
     "ProducerIdBlock",
+    "ReassignedPartition",
+    "Reassignment",
     "ResourceChange",
     "TopicDefaults",
     "UpdatedFeature",
     "decide_allocate_producer_ids",
     "decide_alter_configs",
+    "decide_alter_partition",
+    "decide_alter_partition_reassignments",
+    "decide_assign_replicas_to_dirs",
     "decide_create_partitions",
     "decide_create_topics",
     "decide_delete_topics",
+    "decide_elect_leaders",
     "decide_fence_broker",
     "decide_heartbeat",
     "decide_incremental_alter_configs",
