@@ -24,7 +24,8 @@ PROPERTIES = (
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as running:
-        running.create_topic("words")
+        for topic in ("words", "pipe", "interrupt"):
+            running.create_topic(topic)
         yield running
 
 
@@ -51,22 +52,24 @@ def started(*args: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str]) -> None:
-    assert ottla("produce", "words", env=environment, stdin=b"x\n" * 5000).returncode == 0
-    consumer = started("consume", "words", env=environment)
-    assert consumer.stdout is not None
-    assert consumer.stdout.readline() == b"x\n"
-    consumer.stdout.close()
-    _, err = consumer.communicate(timeout=SECONDS_MAX)
+    # More than a pipe holds, for whoever has written all need not notice that nobody reads.
+    lines = (b"x" * 99 + b"\n") * 10_000
+    assert ottla("produce", "pipe", env=environment, stdin=lines).returncode == 0
+    with started("consume", "pipe", env=environment) as consumer:
+        assert consumer.stdout is not None
+        consumer.stdout.readline()
+        consumer.stdout.close()
+        _, err = consumer.communicate(timeout=SECONDS_MAX)
     assert (consumer.returncode, err) == (0, b"")
 
 
 def test_ctrl_c_is_exit_code_130_without_a_traceback(environment: dict[str, str]) -> None:
-    assert ottla("produce", "words", env=environment, stdin=b"y\n").returncode == 0
-    consumer = started("consume", "words", env=environment)
-    assert consumer.stdout is not None
-    consumer.stdout.readline()
-    consumer.send_signal(signal.SIGINT)
-    _, err = consumer.communicate(timeout=SECONDS_MAX)
+    assert ottla("produce", "interrupt", env=environment, stdin=b"y\n").returncode == 0
+    with started("consume", "interrupt", env=environment) as consumer:
+        assert consumer.stdout is not None
+        consumer.stdout.readline()
+        consumer.send_signal(signal.SIGINT)
+        _, err = consumer.communicate(timeout=SECONDS_MAX)
     assert consumer.returncode == 130
     assert err.strip() == b""
 
