@@ -460,6 +460,11 @@ class PartitionLog:
             or segment.is_index_full
             or self.failure is not None
         ):
+            if size > self._segment_bytes:
+                raise KafkaError(
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                    f"A record batch of {size} bytes exceeds segment.bytes, {self._segment_bytes}",
+                )
             segment = self._segment_for(size, max_timestamp_ms, base_offset, last_offset, now_ms)
         _place_into(batch, 0, base_offset, length, leader_epoch)
         is_first = segment.size == 0
@@ -510,11 +515,6 @@ class PartitionLog:
     ) -> Segment:
         """The active segment, after a roll if this append is not for the present one."""
         self._check_usable()
-        if size > self._segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Record batches of {size} bytes exceed segment.bytes, {self._segment_bytes}",
-            )
         segment = self._active
         if (
             segment.size + size <= self._segment_bytes
@@ -663,11 +663,8 @@ class PartitionLog:
         start = segment.position_of(offset)
         if start is None:
             return None
-        limit = segment.size
-        if end_offset < segment_end:
-            bound = segment.position_of(end_offset)
-            if bound is not None:
-                limit = bound
+        bound = segment.position_of(end_offset) if end_offset < segment_end else None
+        limit = segment.size if bound is None else bound
         if limit <= start:
             return EMPTY_SLICE
         end = segment.whole_batches_end(start, bytes_max, limit)
@@ -675,7 +672,7 @@ class PartitionLog:
             if not at_least_one:
                 return EMPTY_SLICE
             end = start + segment.first_batch_size(start)
-        elif end == limit and end_offset < segment_end:
+        elif end == bound:
             segment.remember_cursor(end_offset, end)
         return LogSlice(segment.log.pin(), start, end - start, segment.log)
 

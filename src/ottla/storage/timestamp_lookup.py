@@ -26,14 +26,16 @@ def find_offset_for_timestamp(
 ) -> TimestampAndOffset | None:
     """The first record from `start_offset` on whose timestamp is at least `timestamp_ms`."""
     for segment in segments:
-        if segment.largest_timestamp_ms() < timestamp_ms:
+        if segment.size == 0 or segment.largest_timestamp_ms() < timestamp_ms:
             continue
-        return _find_in_segment(
+        found = _find_in_segment(
             segment,
             timestamp_ms,
             start_offset=start_offset,
             decompressed_bytes_max=decompressed_bytes_max,
         )
+        if found is not None:
+            return found
     return None
 
 
