@@ -9,7 +9,7 @@ Pure. Invariants of every change: the leader is -1 or in the ISR; ISR and ELR ar
 are within the replicas.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
@@ -155,22 +155,18 @@ class _PartitionElection:
                 None if targets.directories == partition.directories else targets.directories
             ),
             eligible_leader_replicas=_if_changed(self.elr, partition.eligible_leader_replicas),
-            last_known_elr=_if_changed(self._last_known(isr, leader), partition.last_known_elr),
+            last_known_elr=_if_changed(self._last_known(leader), partition.last_known_elr),
         )
         unchanged = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
         return None if record == unchanged else record
 
-    def _last_known(self, isr: tuple[int, ...], leader: int) -> tuple[int, ...]:
+    def _last_known(self, leader: int) -> tuple[int, ...]:
         """The leader that a partition lost last; forgotten once it has one again."""
-        known = self.partition.last_known_elr
-        if not self.elr_enabled:
+        before = self.partition.leader
+        after = before if leader == NO_LEADER_CHANGE else leader
+        if not self.elr_enabled or after != NO_LEADER:
             return ()
-        new_leader = self.partition.leader if leader == NO_LEADER_CHANGE else leader
-        if new_leader != NO_LEADER:
-            return ()
-        if not isr and self.partition.isr and self.partition.leader != NO_LEADER:
-            return (self.partition.leader,)
-        return known
+        return self.partition.last_known_elr if before == NO_LEADER else (before,)
 
 
 def _if_changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -183,13 +179,13 @@ def _complete_reassignment(targets: Targets) -> Targets:
         return targets
     removing = set(targets.removing_replicas)
     isr = tuple(r for r in targets.isr if r not in removing)
-    if not isr or not set(targets.adding_replicas) <= set(isr):
-        return targets
     kept = [
         (replica, directory)
         for replica, directory in zip(targets.replicas, targets.directories, strict=True)
         if replica not in removing
     ]
+    if not isr or not {replica for replica, _ in kept} <= set(isr):
+        return targets
     return targets._replace(
         isr=isr,
         replicas=tuple(replica for replica, _ in kept),
@@ -223,18 +219,29 @@ def decide_partition(
     can_lead: Callable[[int], bool],
     election: Election | None = None,
 ) -> PartitionChangeRecord | None:
-    """The change that brings a partition to `targets`, with a leader if one can be had."""
+    """The change that brings a partition to `targets`, with a leader if one can be had.
+
+    A replica in a log directory that is offline cannot lead, whatever `can_lead` says.
+    """
     if election is None:
         unclean = allows_unclean_election(image, topic.name)
         election = Election.UNCLEAN if unclean else Election.ONLINE
     return _PartitionElection(
         topic.partitions[partition_id],
         targets,
-        can_lead=can_lead,
+        can_lead=lambda other: can_lead(other) and _has_online_directory(image, targets, other),
         election=election,
         elr_enabled=is_elr_enabled(image),
         min_insync_replicas=min_insync_replicas(image, topic.name),
     ).decide(topic.topic_id, partition_id)
+
+
+def _has_online_directory(image: MetadataImage, targets: Targets, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker_id not in targets.replicas:
+        return True  # nobody said where it lies
+    directory = targets.directories[targets.replicas.index(broker_id)]
+    return broker.has_online_directory(directory)
 
 
 def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
@@ -280,6 +287,22 @@ def changes_when_broker_returns(
             if partition.leader == NO_LEADER and broker_id in partition.replicas
         ),
         can_lead=lambda other: other == broker_id or _is_active(image, other),
+    )
+
+
+def changes_when_directories_fail(
+    image: MetadataImage, broker_id: int, directories: Collection[UUID]
+) -> list[PartitionChangeRecord]:
+    """Take a broker out of the ISR and the lead of what it has in these log directories."""
+    return _changes(
+        image,
+        (
+            (topic, partition_id, partition)
+            for topic, partition_id, partition in _partitions(image)
+            if broker_id in partition.replicas and partition.directory_of(broker_id) in directories
+        ),
+        can_lead=lambda other: other != broker_id and _is_active(image, other),
+        without=broker_id,
     )
 
 

@@ -45,6 +45,7 @@ RELEASE_FEATURES: Mapping[str, int] = {
 }
 TRANSACTIONS_SINCE = 13  # levels of metadata.version that brought a kind of record
 CONTROLLERS_SINCE = 15
+DIRECTORIES_SINCE = 17
 ELIGIBLE_LEADER_REPLICAS_SINCE = 23
 # Levels of metadata.version by the names that people give them; 4.3-IV0 is the release's.
 METADATA_VERSION_NAMES: Mapping[int, str] = {

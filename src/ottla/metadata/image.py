@@ -26,6 +26,11 @@ from ottla.metadata.records import (
 )
 from ottla.protocol.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
 
+# What stands for a log directory where no id does (KIP-858).
+MIGRATING_DIRECTORY = UUID(int=0)  # the broker knows no directories, or did not when it said so
+UNASSIGNED_DIRECTORY = UUID(int=1)  # the broker has not said yet where the replica lies
+LOST_DIRECTORY = UUID(int=2)  # one that failed; which, is not known
+
 
 class ConfigResourceType(IntEnum):
     TOPIC = 2
@@ -60,7 +65,7 @@ class PartitionImage(NamedTuple):
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> "PartitionImage":
-        directories = record.directories or (UUID(int=0),) * len(record.replicas)
+        directories = record.directories or (MIGRATING_DIRECTORY,) * len(record.replicas)
         return cls(
             record.replicas,
             directories,
@@ -94,6 +99,10 @@ class PartitionImage(NamedTuple):
             leader_epoch,
             self.partition_epoch + 1,
         )
+
+    def directory_of(self, broker_id: int) -> UUID:
+        """Where the replica on `broker_id`, which must be one, lies."""
+        return self.directories[self.replicas.index(broker_id)]
 
     def to_record(self, topic_id: UUID, partition_id: int) -> PartitionRecord:
         return PartitionRecord(
@@ -146,6 +155,13 @@ class BrokerImage:
     def is_active(self) -> bool:
         """Whether it may lead partitions."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_online_directory(self, directory: UUID) -> bool:
+        """Whether a replica that lies there can be used; one that lies nowhere yet can."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        # A broker that names no directories registered before directories had ids.
+        return directory != LOST_DIRECTORY and (not self.log_dirs or directory in self.log_dirs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from ottla.metadata.decision import Decision
 from ottla.metadata.image import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
     ConfigResource,
     ConfigResourceType,
     MetadataImage,
@@ -32,9 +34,6 @@ from ottla.raft.wire_records import ZERO_UUID
 TOPIC_NAME_LENGTH_MAX = 249  # "-", a partition number and a suffix must fit a file name of 255
 PARTITIONS_PER_REQUEST_MAX = 10_000  # one request is one atomic batch of the metadata log
 USE_DEFAULT = -1
-# Where a replica lies when its broker has not said so, and when the broker knows no directories.
-UNASSIGNED_DIRECTORY = UUID(int=1)
-MIGRATING_DIRECTORY = ZERO_UUID
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -60,12 +60,17 @@ def partition_fields(
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "offline_replicas": [one for one in partition.replicas if is_offline(image, one)],
+        "offline_replicas": [
+            one for one in partition.replicas if is_offline(image, partition, one)
+        ],
         "eligible_leader_replicas": partition.eligible_leader_replicas,
         "last_known_elr": partition.last_known_elr,
     }
 
 
-def is_offline(image: MetadataImage, broker_id: int) -> bool:
+def is_offline(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether this replica is out of service, with its broker or its log directory."""
     broker = image.brokers.get(broker_id)
-    return broker is None or broker.fenced
+    if broker is None or broker.fenced:
+        return True
+    return not broker.has_online_directory(partition.directory_of(broker_id))

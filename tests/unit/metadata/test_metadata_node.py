@@ -302,8 +302,9 @@ def test_a_directory_of_apache_kafka_is_opened_and_continued(
     log_directory = tmp_path / DIRECTORY_NAME
     log_directory.mkdir()
     shutil.copy(GOLDEN / f"kafka-{kind}.log", log_directory / f"{0:020d}.log")
-    directory_id = UUID("109f0344-a8d7-4cfe-a129-ff03db671ab0")
+    directory_id = UUID("c502be6f-ab03-0bb5-ae90-81fb0cafb05c")
     if kind == "dynamic":
+        directory_id = UUID("109f0344-a8d7-4cfe-a129-ff03db671ab0")
         name = "00000000000000000000-0000000000.checkpoint"
         shutil.copy(GOLDEN / "kafka-dynamic-0-0.checkpoint", log_directory / name)
     properties = MetaProperties(1, "MkU3OEVBNTcwNTJENDM2Qk", 1, directory_id)
