@@ -1,0 +1,250 @@
+"""Many logs in several directories: found, opened when used, checkpointed, deleted, failed."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import TopicPartition
+from ottla.runtime.simulated import Simulation
+from ottla.storage.failures import LogDirFailure, WrongLogDirError
+from ottla.storage.file_pool import FilePool
+from ottla.storage.log_directory import NodeIdentity
+from ottla.storage.log_manager import LogManager
+
+TOPIC_ID = UUID(int=123)
+CONFIG = TopicConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=1_000)
+DIRS = ["/data/one", "/data/two"]
+
+
+class House:
+    """A broker's logs through several lives."""
+
+    def __init__(self) -> None:
+        self.simulation = Simulation(seed=4)
+        self.failures: list[LogDirFailure] = []
+        self.identity: NodeIdentity | None = NodeIdentity("cluster", 1)
+        self.logs = self.start()
+
+    def start(self) -> LogManager:
+        self.logs = LogManager(
+            self.simulation.runtime("a"),
+            DIRS,
+            config_of=lambda topic: CONFIG,
+            identity=self.identity,
+            open_files_max=3,
+            on_directory_failure=self.failures.append,
+        )
+        self.logs.start()
+        return self.logs
+
+    def restart(self) -> LogManager:
+        self.logs.close(broker_epoch=8)
+        return self.start()
+
+    def kill(self) -> LogManager:
+        self.simulation.crash("a")
+        return self.start()
+
+    def fill(self, partition: int, count: int = 3) -> None:
+        log = self.logs.get_or_create(TopicPartition("t", partition), TOPIC_ID, CONFIG)
+        for _ in range(count):
+            batch = build_batch([Record(0, 1, b"k", bytes(100))])
+            log.append_as_leader(batch, leader_epoch=2)
+
+    def run(self, duty: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return self.simulation.run(duty())
+
+
+def tp(partition: int) -> TopicPartition:
+    return TopicPartition("t", partition)
+
+
+def test_partitions_are_spread_and_found_again_without_being_opened() -> None:
+    house = House()
+    for partition in range(6):
+        house.fill(partition, partition)
+    logs = house.restart()
+    assert sorted(logs.topic_partitions) == [tp(n) for n in range(6)]
+    assert [len(one.partitions) for one in logs.describe()] == [3, 3]
+    sizes = {
+        p.topic_partition.partition: p.size_bytes for d in logs.describe() for p in d.partitions
+    }
+    assert sizes[0] == 0
+    assert sizes[4] == 4 * sizes[1]
+    handle = logs.find(tp(4))
+    assert handle is not None
+    assert handle.log is None
+    assert (handle.recovery_point, handle.topic_id) == (4, TOPIC_ID)
+    assert logs.get(tp(4)).log_end_offset == 4
+    assert logs.broker_epoch_of_clean_shutdown == 8
+
+
+def test_after_a_kill_logs_are_recovered_when_used_and_only_then_is_a_shutdown_clean() -> None:
+    house = House()
+    house.fill(0)
+    house.fill(1)
+    logs = house.kill()
+    assert logs.broker_epoch_of_clean_shutdown == -1
+    assert logs.get(tp(0)).log_end_offset == 3
+    logs = house.restart()
+    unrecovered = logs.find(tp(1))
+    assert unrecovered is not None
+    assert unrecovered.needs_recovery
+    assert logs.get(tp(0)).log_end_offset == 3
+
+    async def open_all() -> None:
+        assert (await logs.open(tp(1))).log_end_offset == 3
+        assert (await logs.open(tp(0))).log_end_offset == 3
+
+    house.run(open_all)
+    logs = house.restart()
+    assert not any(logs.find(tp(n)).needs_recovery for n in (0, 1))  # type: ignore[union-attr]  # both are there
+
+
+def test_unknown_partitions_and_other_topic_ids_are_refused() -> None:
+    house = House()
+    house.fill(0)
+    with pytest.raises(KafkaError) as unknown:
+        house.logs.get(tp(9))
+    assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError) as other:
+        house.restart().get_or_create(tp(0), UUID(int=9), CONFIG)
+    assert other.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_deleted_partition_can_be_created_again_at_once() -> None:
+    house = House()
+    house.fill(0)
+    deletion = house.logs.delete(tp(0))
+    assert tp(0) not in house.logs
+    house.fill(0, 1)
+    assert house.logs.get(tp(0)).log_end_offset == 1
+    disk = house.simulation.runtime("a").disk
+    assert disk.is_dir(deletion.path)
+    assert deletion.delay_ms == 1_000
+    deletion.remove()
+    assert not disk.exists(deletion.path)
+
+
+def test_directories_awaiting_deletion_go_after_a_restart() -> None:
+    house = House()
+    house.fill(0)
+    deletion = house.logs.delete(tp(0))
+    logs = house.restart()
+    assert logs.topic_partitions == []
+    house.run(lambda: logs.on_retention_tick(lambda topic_partition: None))
+    assert not house.simulation.runtime("a").disk.exists(deletion.path)
+
+
+def test_checkpoints_survive_a_kill() -> None:
+    house = House()
+    house.fill(0, 5)
+    log = house.logs.get(tp(0))
+    log.advance_log_start_offset(2)
+    log.flush()
+    house.run(lambda: house.logs.on_checkpoint_tick({tp(0): 4}))
+    logs = house.kill()
+    handle = logs.find(tp(0))
+    assert handle is not None
+    assert (handle.recovery_point, handle.log_start_offset, handle.high_watermark) == (5, 2, 4)
+    assert logs.get(tp(0)).log_start_offset == 2
+    assert logs.high_watermark_of(tp(0)) == 4
+
+
+def test_retention_deletes_in_open_logs_and_in_those_nobody_opened() -> None:
+    house = House()
+    for partition in range(3):
+        house.fill(partition, 6)
+    logs = house.restart()
+    logs.get(tp(1))
+
+    async def tick() -> int:
+        first = await logs.on_retention_tick(lambda topic_partition: 6)
+        return first + await logs.on_retention_tick(lambda topic_partition: 6)
+
+    assert house.run(tick) == 18
+    assert {logs.get(tp(n)).log_start_offset for n in range(3)} == {6}
+    assert sum(p.size_bytes for d in logs.describe() for p in d.partitions) == 0
+
+
+def test_rolled_segments_are_synced_by_the_flush_tick() -> None:
+    house = House()
+    house.fill(0, 5)
+    log = house.logs.get(tp(0))
+    assert log.recovery_point == 0
+    house.run(house.logs.on_flush_tick)
+    assert log.recovery_point == log.segment_base_offsets[-1] == 4
+    assert not log.needs_flush
+
+
+def test_a_failed_directory_is_left_while_the_other_serves_on() -> None:
+    house = House()
+    for partition in range(4):
+        house.fill(partition)
+    house.simulation.disk("a").fail_io("/data/one")
+    lost = [n for n in range(4) if house.logs.find(tp(n)).path.startswith("/data/one")]  # type: ignore[union-attr]  # all are there
+    with pytest.raises(LogDirFailure):
+        house.fill(lost[0])
+    for partition in lost:
+        with pytest.raises(LogDirFailure):
+            house.logs.get(tp(partition))
+    assert house.failures
+    assert {one.directory for one in house.failures} == {"/data/one"}
+    for partition in set(range(4)) - set(lost):
+        house.fill(partition)
+    house.fill(7)
+    assert house.logs.find(tp(7)).path.startswith("/data/two")  # type: ignore[union-attr]  # just made
+    assert [one.failure is None for one in house.logs.describe()] == [False, True]
+    house.logs.close()
+    house.simulation.disk("a").heal()
+    logs = house.start()
+    assert {logs.get(tp(n)).log_end_offset for n in lost} == {3}
+
+
+def test_a_directory_is_locked_and_belongs_to_one_node() -> None:
+    house = House()
+    with pytest.raises(BlockingIOError):
+        LogManager(house.simulation.runtime("a"), DIRS).start()
+    house.logs.close()
+    with pytest.raises(WrongLogDirError, match="cluster"):
+        LogManager(house.simulation.runtime("a"), DIRS, identity=NodeIdentity("other", 1)).start()
+    with pytest.raises(WrongLogDirError, match="node"):
+        LogManager(house.simulation.runtime("a"), DIRS, identity=NodeIdentity("cluster", 2)).start()
+    house.start()
+
+
+def test_the_pool_keeps_few_files_open_and_never_closes_a_pinned_one() -> None:
+    disk = Simulation(seed=1).runtime("a").disk
+    pool = FilePool(disk, capacity=3)
+    handles = [pool.handle(f"/{n}", creates=True) for n in range(6)]
+    pinned = [handle.pin() for handle in handles[:2]]
+    for handle in handles * 3:
+        handle.use().size()
+        assert pool.open_count <= 3
+    assert [file.size() for file in pinned] == [0, 0]
+    more = [handle.pin() for handle in handles[2:]]
+    assert pool.open_count == 6  # all of them are in use
+    for handle in handles:
+        handle.release()
+    handles[0].retire()
+    assert pool.open_count == 5
+    pool.handle("/new", creates=True).use()
+    assert pool.open_count == 3
+    assert len(more) == 4
+
+
+def test_a_used_file_gets_a_second_chance() -> None:
+    disk = Simulation(seed=1).runtime("a").disk
+    pool = FilePool(disk, capacity=3)
+    first, second, third, fourth = (pool.handle(f"/{n}", creates=True) for n in range(4))
+    for handle in (first, second, third, fourth):
+        handle.use()  # the fourth takes the chances of all away and closes the first
+    second.use()
+    first.use()
+    assert second.file is not None
+    assert third.file is None
