@@ -2,7 +2,8 @@
 
 Each `decide_*` takes the newest image and a request and returns a `Decision`: records and the
 response that holds once they are committed. They are pure; `MetadataNode.submit` runs them. They
-live in modules by question: topics, configs, brokers, features, producer_ids, partitions.
+live in modules by question: topics, partitions, directories, configs, brokers, features,
+producer_ids.
 """
 
 from ottla.metadata.brokers import (
@@ -25,11 +26,14 @@ from ottla.metadata.configs import (
     decide_incremental_alter_configs,
 )
 from ottla.metadata.decision import Decision
+from ottla.metadata.directories import (
+    ReplicaDirectory,
+    decide_assign_replicas,
+    decide_directories_offline,
+)
 from ottla.metadata.features import FeatureUpdate, UpdatedFeature, decide_update_features
 from ottla.metadata.partitions import (
     AlteredPartition,
-    AssignedDirectory,
-    DirectoryAssignment,
     ElectedPartition,
     ElectionType,
     IsrMember,
@@ -38,7 +42,6 @@ from ottla.metadata.partitions import (
     Reassignment,
     decide_alter_partition,
     decide_alter_partition_reassignments,
-    decide_assign_replicas_to_dirs,
     decide_elect_leaders,
 )
 from ottla.metadata.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
@@ -57,7 +60,6 @@ from ottla.metadata.topics import (
 __all__ = [
     "AlteredPartition",
     "AlteredResource",
-    "AssignedDirectory",
     "BrokerHeartbeat",
     "BrokerRegistration",
     "ConfigChange",
@@ -66,7 +68,6 @@ __all__ = [
     "CreatedTopic",
     "Decision",
     "DeletedTopic",
-    "DirectoryAssignment",
     "ElectedPartition",
     "ElectionType",
     "FeatureUpdate",
@@ -79,6 +80,7 @@ __all__ = [
     "ProducerIdBlock",
     "ReassignedPartition",
     "Reassignment",
+    "ReplicaDirectory",
     "ResourceChange",
     "TopicDefaults",
     "UpdatedFeature",
@@ -86,10 +88,11 @@ __all__ = [
     "decide_alter_configs",
     "decide_alter_partition",
     "decide_alter_partition_reassignments",
-    "decide_assign_replicas_to_dirs",
+    "decide_assign_replicas",
     "decide_create_partitions",
     "decide_create_topics",
     "decide_delete_topics",
+    "decide_directories_offline",
     "decide_elect_leaders",
     "decide_fence_broker",
     "decide_heartbeat",

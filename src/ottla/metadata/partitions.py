@@ -1,9 +1,8 @@
 """What leaders, brokers and people may change about a partition that exists.
 
-Leaders report who is in sync (AlterPartition), brokers where a replica lies
-(AssignReplicasToDirs), people ask for another leader (ElectLeaders) or other replicas
-(AlterPartitionReassignments). Every request carries the epochs it was made in, and one from an
-epoch that is over must not undo what came after.
+Leaders report who is in sync (AlterPartition), people ask for another leader (ElectLeaders) or
+other replicas (AlterPartitionReassignments). A leader's report carries the epochs it was made in,
+and one from an epoch that is over must not undo what came after.
 
 Pure. Each partition succeeds or fails on its own, in the order asked.
 """
@@ -66,17 +65,6 @@ class ElectedPartition(NamedTuple):
     topic_partition: TopicPartition
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
-
-
-class DirectoryAssignment(NamedTuple):
-    directory_id: UUID
-    topic_id: UUID
-    partition: int
-
-
-class AssignedDirectory(NamedTuple):
-    assignment: DirectoryAssignment
-    error_code: ErrorCode = ErrorCode.NONE
 
 
 class Reassignment(NamedTuple):
@@ -253,44 +241,6 @@ def _elect(
             code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         raise KafkaError(code, f"No replica of {topic_partition} can take over as asked")
     return record
-
-
-def decide_assign_replicas_to_dirs(
-    image: MetadataImage,
-    assignments: Sequence[DirectoryAssignment],
-    *,
-    broker_id: int,
-    broker_epoch: int,
-) -> Decision[list[AssignedDirectory]]:
-    """Note in which of its directories a broker keeps its replicas (KIP-858)."""
-    registered_broker(image, broker_id, broker_epoch)
-    records: list[MetadataRecord] = []
-    results: list[AssignedDirectory] = []
-    for assignment in assignments:
-        try:
-            topic = _by_id(image, assignment.topic_id, assignment.partition)
-            partition = topic.partitions[assignment.partition]
-            if broker_id not in partition.replicas:
-                raise KafkaError(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {broker_id} has no such replica"
-                )
-        except KafkaError as error:
-            results.append(AssignedDirectory(assignment, error.code))
-            continue
-        directories = tuple(
-            assignment.directory_id if replica == broker_id else directory
-            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
-        )
-        if directories != partition.directories:
-            records.append(
-                PartitionChangeRecord(
-                    partition_id=assignment.partition,
-                    topic_id=assignment.topic_id,
-                    directories=directories,
-                )
-            )
-        results.append(AssignedDirectory(assignment))
-    return Decision(records, results)
 
 
 def decide_alter_partition_reassignments(

@@ -1,4 +1,4 @@
-"""Changes to partitions that exist: ISR, leaders, directories and reassignments."""
+"""Changes to partitions that exist: ISR, leaders and reassignments."""
 
 from uuid import UUID
 
@@ -7,14 +7,12 @@ from metadata_worlds import World, check_invariants
 
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.partitions import (
-    DirectoryAssignment,
     ElectionType,
     IsrMember,
     PartitionAlteration,
     Reassignment,
     decide_alter_partition,
     decide_alter_partition_reassignments,
-    decide_assign_replicas_to_dirs,
     decide_elect_leaders,
 )
 from ottla.metadata.topics import NewTopic
@@ -145,32 +143,6 @@ def test_an_unclean_election_is_only_for_partitions_without_a_leader(world: Worl
     assert state(world).leader_recovery_state == 1
     with pytest.raises(KafkaError):
         decide_elect_leaders(world.image, 5, None)
-
-
-def test_a_broker_says_where_its_replica_lies(world: World) -> None:
-    topic_id = world.image.topics["t"].topic_id
-    place = UUID(int=77)
-    asked = [
-        DirectoryAssignment(place, topic_id, 0),
-        DirectoryAssignment(place, topic_id, 5),
-        DirectoryAssignment(place, UUID(int=3), 0),
-    ]
-    epoch = world.image.brokers[2].epoch
-    results = world.take(
-        decide_assign_replicas_to_dirs(world.image, asked, broker_id=2, broker_epoch=epoch)
-    )
-    assert [result.error_code for result in results] == [
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    ]
-    assert state(world).directories == (UUID(int=1001), place, UUID(int=1003))
-    assert state(world).leader_epoch == 0
-    epoch = world.image.brokers[4].epoch
-    (result,) = world.take(
-        decide_assign_replicas_to_dirs(world.image, asked[:1], broker_id=4, broker_epoch=epoch)
-    )
-    assert result.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def reassign(world: World, *replicas: int, stop: bool = False) -> ErrorCode:
