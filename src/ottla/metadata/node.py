@@ -46,7 +46,7 @@ from ottla.metadata.records import (
 from ottla.metadata.snapshot import TransactionResolver, image_records
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import NO_OFFSET, BrokerId, Epoch, Offset
-from ottla.raft.driver import RaftDriver
+from ottla.raft.driver import QuorumError, RaftDriver
 from ottla.raft.node import Quorum
 from ottla.raft.snapshots import (
     BOOTSTRAP_FILE_NAME,
@@ -55,10 +55,12 @@ from ottla.raft.snapshots import (
     snapshot_batches,
 )
 from ottla.raft.wire_records import ZERO_UUID
-from ottla.runtime.interfaces import Runtime
+from ottla.runtime.interfaces import Lock, Runtime
 
 T = TypeVar("T")
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
+
+LOCK_FILE_NAME = ".lock"
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +93,14 @@ class MetadataNode:
         static_voter_ids: Sequence[int] = (),
         min_insync_replicas: int = 1,
         snapshots: SnapshotPolicy | None = None,
+        lock_directory: bool = False,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """`directory` is the metadata log directory; `cluster_id`, if given, must be its own."""
+        """`directory` is the metadata log directory; `cluster_id`, if given, must be its own.
+
+        `lock_directory` is for one that is not among the log directories, which the log manager
+        locks.
+        """
         self.node_id = BrokerId(node_id)
         self.directory = directory
         self.cluster_id = cluster_id or ""
@@ -105,6 +112,8 @@ class MetadataNode:
         self._static_voter_ids = tuple(static_voter_ids)
         self._min_insync_replicas = min_insync_replicas
         self._policy = snapshots or SnapshotPolicy()
+        self._lock_directory = lock_directory
+        self._lock: Lock | None = None
         self._on_failure_callback = on_failure
         self._driver: RaftDriver | None = None
         self._newest = EMPTY_IMAGE  # with records that are not committed yet
@@ -151,6 +160,7 @@ class MetadataNode:
     async def start(self) -> None:
         """Replay what the directory holds, take the lead, and write what a new cluster needs."""
         self._check_directory()
+        self._take_lock()
         self._driver = driver = RaftDriver(
             self._runtime,
             node_id=self.node_id,
@@ -199,6 +209,14 @@ class MetadataNode:
             )
         self.cluster_id = properties.cluster_id or ""
         self.directory_id = properties.directory_id or ZERO_UUID
+
+    def _take_lock(self) -> None:
+        if not self._lock_directory:
+            return
+        try:
+            self._lock = self._runtime.disk.lock(f"{self.directory}/{LOCK_FILE_NAME}")
+        except BlockingIOError as error:
+            raise QuorumError(f"{self.directory} is in use by another process") from error
 
     def _replay_directory(self) -> tuple[MetadataDelta, bool]:
         """One delta with the newest snapshot and the log after it; blocking."""
@@ -369,5 +387,10 @@ class MetadataNode:
             self._snapshot_timer.cancel()
         if self._snapshot_task is not None:
             await asyncio.shield(self._snapshot_task)
-        if self._driver is not None:
-            await self._driver.close()
+        try:
+            if self._driver is not None:
+                await self._driver.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None

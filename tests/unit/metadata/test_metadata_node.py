@@ -383,6 +383,23 @@ def test_wrong_directories_are_refused(runtime: Runtime, tmp_path: Path) -> None
     run(scenario)
 
 
+def test_a_directory_of_its_own_is_locked_until_the_node_stops(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        format_directory(runtime, str(tmp_path))
+        node = node_on(runtime, str(tmp_path), lock_directory=True)
+        await node.start()
+        with pytest.raises(QuorumError, match="in use"):
+            await node_on(runtime, str(tmp_path), lock_directory=True).start()
+        await node.stop()
+        again = node_on(runtime, str(tmp_path), lock_directory=True)
+        await again.start()
+        await again.stop()
+
+    run(scenario)
+
+
 def test_a_quorum_of_more_nodes_is_refused(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         own = own_voter(1, runtime.random.uuid4(), [CONTROLLER])
