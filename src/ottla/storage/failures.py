@@ -6,7 +6,12 @@ up the directory. A log that could not put its files back into a known state rai
 KAFKA_STORAGE_ERROR while the other directories go on serving (KIP-112).
 """
 
+import errno
+
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+# Errors that pass when somebody makes room; all others say that the disk is broken.
+FULL_DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class LogDirFailure(KafkaError):

@@ -25,7 +25,6 @@ from ottla.storage.files.checkpoint import (
     encode_offsets,
 )
 from ottla.storage.files.malformed import MalformedFileError
-from ottla.storage.files.meta_properties import MetaProperties
 from ottla.storage.files.names import (
     DirectoryState,
     FileKind,
@@ -179,11 +178,15 @@ class LogDirectory:
         """Lock, check and list the directory.
 
         BlockingIOError if another process has it, WrongLogDirError if it is another's;
-        any other trouble only takes this directory offline.
+        any other trouble only takes this directory offline. With an `identity` it must have
+        been formatted: an empty one may be the mount point of a disk that is missing.
         """
         disk = self.runtime.disk
         try:
-            self._make_durably(self.path)
+            if identity is None:
+                self._make_durably(self.path)
+            elif not disk.is_dir(self.path):
+                raise MalformedFileError(self.path, "there is no such directory")
             self._lock = disk.lock(f"{self.path}/{LOCK_FILE}")
             self._check_identity(identity)
             self._read_marker()
@@ -210,14 +213,9 @@ class LogDirectory:
         except FileNotFoundError:
             if identity is None:
                 return
-            # A disk that was added, or replaced after it failed: it becomes one of ours.
-            found = MetaProperties(
-                meta_properties.VERSION,
-                identity.cluster_id,
-                identity.node_id,
-                self.runtime.random.uuid4(),
-            )
-            disk.write_atomic(path, meta_properties.encode_meta_properties(found))
+            raise MalformedFileError(
+                path, "there is no such file; `ottla storage format` makes a new disk one of ours"
+            ) from None
         self.directory_id = found.directory_id
         if identity is None:
             return

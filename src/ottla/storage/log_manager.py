@@ -22,7 +22,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
-from ottla.storage.failures import LogDirFailure
+from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import OPEN_FILES_MAX, FilePool
 from ottla.storage.files.names import DirectoryState, partition_directory_name
 from ottla.storage.log import PartitionLog
@@ -93,11 +93,11 @@ class LogManager:
 
     # Starting.
 
-    def start(self) -> None:
+    def start(self, identity: NodeIdentity | None = None) -> None:
         """Take the directories. Refuses if another process has one or it is another node's."""
         try:
             for directory in self._directories:
-                directory.start(self._identity)
+                directory.start(identity or self._identity)
         except BaseException:
             for directory in self._directories:
                 directory.release_lock()
@@ -110,7 +110,7 @@ class LogManager:
                 self._handles.setdefault(topic_partition, handle)
             self._doomed += [(0, path) for path in directory.deleted_paths]
         if not self.online_directories:
-            raise LogDirFailure(self._directories[0].path, "no log directory can be used")
+            raise self._nowhere()
         self._to_recover = [h for h in self._handles.values() if h.needs_recovery]
 
     @property
@@ -212,25 +212,63 @@ class LogManager:
             )
         return handle.log
 
-    def create(self, topic_partition: TopicPartition, topic_id: UUID) -> LogHandle:
-        """Give a partition its directory if it has none yet; nothing is opened or read."""
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        *,
+        directory_id: UUID | None = None,
+        is_new: bool = True,
+    ) -> LogHandle:
+        """Give a partition its directory if it has none yet; nothing is opened or read.
+
+        `directory_id` is where the metadata says that it lies. One that is not new, and may lie
+        in a directory that is offline, is refused: an empty log in its place would lose it.
+        """
         known = self._handles.get(topic_partition)
         if known is not None:
             return known
-        directories = self.online_directories
-        if not directories:
-            raise LogDirFailure(self._directories[0].path, "no log directory can be used")
-        directory = min(directories, key=lambda d: len(d.handles))
+        online = self.online_directories
+        recorded = [one for one in online if directory_id and one.directory_id == directory_id]
+        if not recorded and not is_new:
+            for directory in self._directories:
+                if directory.failure is not None:
+                    raise directory.failure
+        full: DiskFull | None = None
+        for directory in recorded or sorted(online, key=lambda one: len(one.handles)):
+            try:
+                return self._create_in(directory, topic_partition, topic_id)
+            except DiskFull as error:
+                full = error
+            except LogDirFailure:
+                continue  # noted when it was raised; the next one may do
+        raise full or self._nowhere()
+
+    def _create_in(
+        self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: UUID
+    ) -> LogHandle:
         path = f"{directory.path}/{partition_directory_name(topic_partition)}"
         handle = LogHandle(directory, topic_partition, path)
         try:
-            self._disk.mkdir(path)
-            handle.write_topic_id(topic_id)
+            try:
+                self._disk.mkdir(path)
+                handle.write_topic_id(topic_id)
+            except OSError as error:
+                if error.errno not in FULL_DISK_ERRNOS:
+                    raise
+                self._remove_tree(path)
+                raise DiskFull(directory.path, error) from error
         except OSError as error:
             raise self._fail(directory, LogDirFailure(directory.path, error)) from error
         directory.handles[topic_partition] = handle
         self._handles[topic_partition] = handle
         return handle
+
+    def _nowhere(self) -> LogDirFailure:
+        """No directory is left; says what is wrong with each."""
+        causes = [one.failure.cause for one in self._directories if one.failure is not None]
+        paths = ", ".join(one.path for one in self._directories)
+        return LogDirFailure(paths, "; ".join(dict.fromkeys(map(str, causes))))
 
     def _options(self, handle: LogHandle) -> OpenOptions:
         return OpenOptions(
@@ -279,18 +317,29 @@ class LogManager:
 
     def _fail(self, directory: LogDirectory, failure: LogDirFailure) -> LogDirFailure:
         """Take a directory offline: its logs are given up, the others serve on."""
-        if directory.failure is None:
-            directory.failure = failure
-        for handle in directory.handles.values():
+        if directory.failure is not None:
+            return directory.failure
+        directory.failure = failure
+        for handle in list(directory.handles.values()):
             if handle.log is not None and handle.log.failure is None:
-                handle.log.failure = directory.failure
-        self._on_directory_failure(directory.failure)
-        return directory.failure
+                handle.log.failure = failure
+        self._on_directory_failure(failure)
+        return failure
+
+    def fail(self, directory: LogDirectory, cause: BaseException) -> LogDirFailure:
+        """Take a directory offline that somebody else found broken."""
+        return self._fail(directory, LogDirFailure(directory.path, cause))
 
     # Deleting.
 
     def delete(self, topic_partition: TopicPartition) -> Deletion:
         """Take a partition away now; its files go with `Deletion.remove` or a later tick."""
+        offline = self._handles.get(topic_partition)
+        if offline is not None and offline.directory.failure is not None:
+            # Its name is free for another topic; the files are left to whoever heals the disk.
+            del self._handles[topic_partition]
+            offline.directory.handles.pop(topic_partition, None)
+            raise offline.directory.failure
         handle = self._handle(topic_partition)
         config = handle.config or self._config_of(topic_partition.topic)
         del self._handles[topic_partition]

@@ -44,8 +44,9 @@ from ottla.storage.files.checkpoint import (
 from ottla.storage.files.malformed import MalformedFileError
 from ottla.storage.files.names import FileKind, SegmentFileName
 from ottla.storage.leftovers import settle_leftovers
-from ottla.storage.log import LoadedLog, PartitionLog
+from ottla.storage.log import PartitionLog
 from ottla.storage.log_segments import LogSegments
+from ottla.storage.log_state import LoadedLog
 from ottla.storage.producer_replay import (
     note_completed,
     replay_control_batch,

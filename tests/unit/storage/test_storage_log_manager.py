@@ -13,6 +13,7 @@ from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.storage.failures import LogDirFailure, WrongLogDirError
 from ottla.storage.file_pool import FilePool
+from ottla.storage.files.meta_properties import MetaProperties, encode_meta_properties
 from ottla.storage.log_directory import NodeIdentity
 from ottla.storage.log_manager import LogManager
 
@@ -27,7 +28,12 @@ class House:
     def __init__(self) -> None:
         self.simulation = Simulation(seed=4)
         self.failures: list[LogDirFailure] = []
-        self.identity: NodeIdentity | None = NodeIdentity("cluster", 1)
+        self.identity = NodeIdentity("cluster", 1)
+        disk = self.simulation.runtime("a").disk
+        for number, path in enumerate(DIRS, 1):
+            disk.mkdir(path)
+            properties = MetaProperties(1, "cluster", 1, UUID(int=number))
+            disk.write_atomic(f"{path}/meta.properties", encode_meta_properties(properties))
         self.logs = self.start()
 
     def start(self) -> LogManager:
@@ -216,6 +222,17 @@ def test_a_directory_is_locked_and_belongs_to_one_node() -> None:
     with pytest.raises(WrongLogDirError, match="node"):
         LogManager(house.simulation.runtime("a"), DIRS, identity=NodeIdentity("cluster", 2)).start()
     house.start()
+
+
+def test_a_disk_that_was_never_formatted_is_left_offline() -> None:
+    house = House()
+    house.fill(0)
+    house.fill(1)
+    house.logs.close()
+    house.simulation.runtime("a").disk.rmtree("/data/two")
+    logs = house.start()
+    assert [one.path for one in logs.online_directories] == ["/data/one"]
+    assert logs.topic_partitions == [tp(0)]
 
 
 def test_the_pool_keeps_few_files_open_and_never_closes_a_pinned_one() -> None:
