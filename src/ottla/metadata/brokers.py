@@ -8,7 +8,6 @@ leaderships (controlled shutdown).
 Pure; who still has a live session is soft state that the caller hands in.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -238,7 +237,3 @@ def decide_register_controller(
         features=features,
     )
     return Decision([record], None)
-
-
-def endpoints_of(broker: BrokerImage) -> Mapping[str, RecordEndpoint]:
-    return {endpoint.name: endpoint for endpoint in broker.endpoints}

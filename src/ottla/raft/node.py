@@ -5,8 +5,8 @@ leads once a majority has granted it, and commits what a majority holds durably.
 watermark of a new leader does not move before a record of its own epoch is on a majority, as
 earlier records could still be replaced.
 
-Pure: `tick` and the `on_*` calls take events and return `Effects`; raft/driver.py performs
-them. The driver of today knows no peers, so a node outside a quorum of one is refused there.
+Pure: `on_*` takes an event, `maybe_lead` sees whether it was enough, and `Effects` come back, which
+raft/driver.py performs. The driver knows no peers and refuses a quorum of more than its node.
 
 Ordering duty: `Effects.election` must be durable before anything else of the same Effects is
 done. Invariants: the epoch never falls; the high watermark never falls; at most one vote is cast
