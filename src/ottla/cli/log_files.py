@@ -147,8 +147,6 @@ def _offset_index_rows(data: bytes, base_offset: Offset) -> Rows:
     index = OffsetIndex(base_offset, index_bytes_max=len(data), data=data)
     for slot in range(len(index)):
         entry = index.entry(slot)
-        if slot and entry.offset <= base_offset:
-            return  # what follows is room that an unclean stop left unused
         yield {"offset": entry.offset, "position": entry.position}
 
 
@@ -158,8 +156,6 @@ def _time_index_rows(data: bytes, base_offset: Offset) -> Rows:
     index = TimeIndex(base_offset, index_bytes_max=len(data), data=data)
     for slot in range(len(index)):
         entry = index.entry(slot)
-        if slot and entry.timestamp_ms <= 0:
-            return
         yield {
             "timestamp": timestamp_text(entry.timestamp_ms, is_iso=True),
             "timestamp_ms": entry.timestamp_ms,

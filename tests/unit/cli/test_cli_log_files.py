@@ -99,7 +99,7 @@ def test_indexes_show_their_entries() -> None:
     ]
     times = TimeIndex(10, index_bytes_max=120)  # type: ignore[arg-type]
     times.maybe_append(1_700_000_000_000, 12)  # type: ignore[arg-type]
-    assert rows("00000000000000000010.timeindex", times.data) == [
+    assert rows("00000000000000000010.timeindex", times.data + bytes(24)) == [
         {"timestamp": "2023-11-14T22:13:20.000Z", "timestamp_ms": 1_700_000_000_000, "offset": 12}
     ]
 

@@ -1,6 +1,7 @@
 """The text forms of records, against their inverse and against obvious slow readers."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -182,9 +183,15 @@ def test_iso_times_read_back_to_the_millisecond(timestamp_ms: int) -> None:
     assert parse_timestamp_ms(timestamp_text(timestamp_ms, is_iso=True)) == timestamp_ms
 
 
-def test_a_time_without_zone_is_utc_and_one_with_zone_is_not() -> None:
+def test_a_time_without_zone_is_utc_and_one_with_zone_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     assert parse_timestamp_ms("2023-11-14T22:13:20") == 1_700_000_000_000
     assert parse_timestamp_ms("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_time_beyond_the_calendar_prints_as_its_number() -> None:
