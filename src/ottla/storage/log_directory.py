@@ -15,7 +15,12 @@ from uuid import UUID
 from ottla.config.topic import TopicConfig
 from ottla.protocol.ids import Offset, TopicPartition
 from ottla.runtime.interfaces import Lock, Runtime
-from ottla.storage.failures import LogDirFailure, WrongLogDirError
+from ottla.storage.failures import (
+    FULL_DISK_ERRNOS,
+    DiskFull,
+    LogDirFailure,
+    WrongLogDirError,
+)
 from ottla.storage.files import clean_shutdown, meta_properties
 from ottla.storage.files.checkpoint import (
     HIGH_WATERMARKS,
@@ -333,6 +338,8 @@ class LogDirectory:
         try:
             self.runtime.disk.write_atomic(f"{self.path}/{name}", data)
         except OSError as error:
+            if error.errno in FULL_DISK_ERRNOS:
+                raise DiskFull(self.path, error) from error
             raise LogDirFailure(self.path, error) from error
         self._last_written[name] = data
 

@@ -301,6 +301,9 @@ class LogManager:
     def _checkpoint(self, directory: LogDirectory, write: Callable[[], None]) -> None:
         try:
             write()
+        except DiskFull as full:
+            # What changed must not be forgotten, and cannot be taken back.
+            raise self.fail(directory, full.cause) from full
         except LogDirFailure as failure:
             raise self._fail(directory, failure) from failure
 
@@ -326,7 +329,7 @@ class LogManager:
         self._on_directory_failure(failure)
         return failure
 
-    def fail(self, directory: LogDirectory, cause: BaseException) -> LogDirFailure:
+    def fail(self, directory: LogDirectory, cause: BaseException | str) -> LogDirFailure:
         """Take a directory offline that somebody else found broken."""
         return self._fail(directory, LogDirFailure(directory.path, cause))
 
@@ -446,7 +449,10 @@ class LogManager:
             log = handle.log
             if log is None or log.failure is not None or log.is_closed or not log.needs_flush:
                 continue
-            job = log.begin_flush(only_inactive=not log.is_flush_due)
+            try:
+                job = log.begin_flush(only_inactive=not log.is_flush_due)
+            except LogDirFailure:
+                continue  # noted when it was raised
             if job is None:
                 continue
             try:
@@ -468,6 +474,8 @@ class LogManager:
                 directory.write_log_start_offsets()
                 if high_watermarks:
                     await directory.write_high_watermarks_in_thread(high_watermarks)
+            except DiskFull:
+                continue  # older ones only make a recovery longer; the next tick tries again
             except LogDirFailure as failure:
                 self._fail(directory, failure)
 
@@ -518,7 +526,9 @@ class LogManager:
                 try:
                     self._close_directory(directory, broker_epoch, high_watermarks or {})
                 except OSError as error:
-                    self._fail(directory, LogDirFailure(directory.path, error))
+                    self.fail(directory, error)
+                except DiskFull as full:
+                    self.fail(directory, full.cause)
                 except LogDirFailure as failure:
                     self._fail(directory, failure)
         self._end(self._directories)

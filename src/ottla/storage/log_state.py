@@ -310,16 +310,23 @@ class LogState:
         return self._epochs.epoch_for_offset(Offset(offset))
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Record, durably, that `epoch` begins at `start_offset`."""
+        """Record, durably, that `epoch` begins at `start_offset`. DiskFull leaves it undone."""
         if epoch < 0:
             return  # older tools write none
-        self._keep_epochs(self._epochs.assign(Epoch(epoch), Offset(start_offset)))
+        before = self._epochs.entries
+        durability = self._epochs.assign(Epoch(epoch), Offset(start_offset))
+        try:
+            self._keep_epochs(durability, is_refusable=True)
+        except DiskFull:
+            self._epochs = LeaderEpochs(before)
+            self._note_latest_epoch()
+            raise
 
     def _assign_epoch_of(self, header: BatchHeader) -> None:
         if header.partition_leader_epoch != self._latest_epoch:
             self.assign_epoch(header.partition_leader_epoch, header.base_offset)
 
-    def _keep_epochs(self, durability: Durability) -> None:
+    def _keep_epochs(self, durability: Durability, *, is_refusable: bool = False) -> None:
         self._note_latest_epoch()
         if durability is Durability.UNCHANGED:
             return
@@ -328,6 +335,8 @@ class LogState:
                 f"{self.directory}/{LEADER_EPOCHS}", encode_leader_epochs(self._epochs.entries)
             )
         except OSError as error:
+            if is_refusable and error.errno in FULL_DISK_ERRNOS:
+                raise DiskFull(self.directory, error) from error
             raise self.fail(error) from error
 
     def _note_latest_epoch(self) -> None:
