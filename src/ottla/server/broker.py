@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigError
+from ottla.coordinators.group.coordinator import GroupCoordinator
 from ottla.metadata.brokers import (
     BrokerHeartbeat,
     BrokerRegistration,
@@ -24,6 +25,7 @@ from ottla.metadata.features import supported_feature_records
 from ottla.metadata.node import MetadataNode, SnapshotPolicy
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
 from ottla.metadata.records import RecordEndpoint
+from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
@@ -38,6 +40,7 @@ from ottla.server.producer_ids import ProducerIdBlock, ProducerIds
 from ottla.server.publisher import ConfigView, Publisher
 from ottla.server.services import Services
 from ottla.server.ticker import Ticker
+from ottla.server.topic_creation import create_topics
 from ottla.storage.failures import LogDirFailure
 from ottla.storage.log_manager import LogManager
 
@@ -109,6 +112,14 @@ class Broker:
         self.replicas = ReplicaManager(
             broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
         )
+        self.groups = GroupCoordinator(
+            runtime,
+            self.replicas,
+            broker_id=self.broker_id,
+            config=lambda: self.config,
+            image=lambda: self.metadata.image,
+            create_topic=self._create_internal_topic,
+        )
         self.services = Services(
             runtime=runtime,
             configs=self._configs,
@@ -116,6 +127,7 @@ class Broker:
             metadata=self.metadata,
             replicas=self.replicas,
             logs=self.logs,
+            groups=self.groups,
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: runtime.random.randint(1, SESSION_ID_MAX),
@@ -141,6 +153,7 @@ class Broker:
                 self.services.metrics.forget_topic,
             )
         )
+        self.metadata.subscribe(self.groups.on_metadata)  # after the replicas that it reads
         await self.metadata.start()
         self._warn_of_strays()
         await self._listen()
@@ -160,6 +173,7 @@ class Broker:
                 await self._heartbeat(want_shut_down=True)
             except KafkaError as error:
                 log.error("stopping without a controlled shutdown: %s", error)
+        await self.groups.stop()
         for acceptor in self._acceptors:
             await acceptor.close(STOP_GRACE_SECONDS)
         self.logs.close(
@@ -244,6 +258,9 @@ class Broker:
         )
         return ProducerIdBlock(block.first_producer_id, block.size)
 
+    async def _create_internal_topic(self, topic: NewTopic) -> CreatedTopic:
+        return (await create_topics(self.services, [topic]))[0]
+
     def _schedule_duties(self) -> None:
         config = self.config
         every = self._ticker.every
@@ -254,6 +271,7 @@ class Broker:
         )
         every(FLUSH_TICK_MS, self.logs.on_flush_tick)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
+        every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
 
     async def _retain(self) -> None:
         await self.logs.on_retention_tick(self._high_watermark_of)

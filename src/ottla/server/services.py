@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.config.broker import BrokerConfig
+from ottla.coordinators.group.coordinator import GroupCoordinator
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.node import MetadataNode
 from ottla.protocol.ids import BrokerId
@@ -35,6 +36,7 @@ class Services:
     metadata: MetadataNode
     replicas: ReplicaManager
     logs: LogManager
+    groups: GroupCoordinator
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     advertised_versions: Mapping[int, tuple[int, int]]

@@ -1,0 +1,363 @@
+"""Coordinators as state machines over the partitions of an internal topic.
+
+Whoever leads a partition coordinates the keys that hash to it. A shard's decisions are records;
+they go to the partition's log and change the shard's state only when the log has committed them
+(the high watermark has passed them), and only then is anybody told. So whatever a client was
+told survives this broker, and a broker that takes over replays the same records into the same
+state. On a single replica a record is committed as it is written, and a write is done in the
+call that asked for it.
+
+A new leader reads its partition from the start to the end before it serves, a buffer at a time
+and in slices, so that neither the disk nor a long log holds up the loop; clients are told
+COORDINATOR_LOAD_IN_PROGRESS until then. Records at the end that the cluster has not committed
+yet are waited for: what is served must not be taken back.
+
+Owned by the event loop's thread. Invariants: records are replayed in the order of the log, each
+once; the outcome of a write is reported exactly once; a shard of an old epoch is never used.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.protocol.batches import (
+    ControlType,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+    parse_control_key,
+)
+from ottla.protocol.codecs import Codec
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import Epoch, Offset
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime.interfaces import Runtime
+from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.slices import LogSlice
+
+log = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
+# Records replayed before others get their turn on the loop: well under a millisecond.
+REPLAY_SLICE_RECORDS = 200
+# How long a new leader waits, at a time, for the end of its log to be committed.
+COMMIT_WAIT_MS = 5000
+
+_RETRY = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+_MOVED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+class KeyValue(Protocol):
+    """What is written: `CoordinatorRecord` of either coordinator."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Shard(Protocol):
+    """The state of one partition. Pure."""
+
+    def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None: ...
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None: ...
+
+
+S = TypeVar("S", bound=Shard)
+OnDone = Callable[[ErrorCode], None]
+
+
+class Phase(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()  # its log cannot be read; another leader may be able to
+
+
+class _Write:
+    """Records in the log, and who wants to know when they count."""
+
+    __slots__ = ("end_offset", "key", "on_done", "records")
+
+    def __init__(
+        self, key: str, records: Sequence[KeyValue], end_offset: int, on_done: OnDone
+    ) -> None:
+        self.key = key
+        self.records = records
+        self.end_offset = end_offset
+        self.on_done: OnDone | None = on_done
+
+    def finish(self, code: ErrorCode) -> None:
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done(code)
+
+
+class Led(Generic[S]):
+    """A partition that this broker leads, and its shard. Dead once it is led in another epoch."""
+
+    def __init__(self, partition: Partition, epoch: Epoch, shard: S) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.shard = shard
+        self.phase = Phase.LOADING
+        self.in_flight: Counter[str] = Counter()  # writes per key that are not committed yet
+        self.writes: deque[_Write] = deque()
+        self.on_landed: list[asyncio.Future[None]] = []  # told when a write is no longer in flight
+
+    @property
+    def index(self) -> int:
+        return self.partition.index
+
+    def complete_until(self, high_watermark: int) -> None:
+        """Replay what is committed by now, in the order of the log, and report it."""
+        writes = self.writes
+        while writes and writes[0].end_offset <= high_watermark:
+            write = writes.popleft()
+            for record in write.records:
+                self.shard.replay(NO_PRODUCER_ID, record.key, record.value)
+            self._land(write)
+            write.finish(ErrorCode.NONE)
+
+    def abandon(self) -> None:
+        """Another broker will decide what becomes of the writes."""
+        while self.writes:
+            write = self.writes.popleft()
+            self._land(write)
+            write.finish(ErrorCode.NOT_COORDINATOR)
+
+    def _land(self, write: _Write) -> None:
+        self.in_flight[write.key] -= 1
+        if not self.in_flight[write.key]:
+            del self.in_flight[write.key]
+        waiting, self.on_landed = self.on_landed, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+
+class LoadSettings(NamedTuple):
+    buffer_bytes: int
+    write_timeout_ms: int
+    codec: Codec = Codec.NONE
+
+
+class CoordinatorRuntime(Generic[S]):
+    def __init__(
+        self,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        topic: str,
+        *,
+        new_shard: Callable[[], S],
+        settings: Callable[[], LoadSettings],
+        on_loaded: Callable[[Led[S]], None],
+        on_unloaded: Callable[[Led[S]], None],
+    ) -> None:
+        self.topic = topic
+        self._runtime = runtime
+        self._replicas = replicas
+        self._new_shard = new_shard
+        self._settings = settings
+        self._on_loaded = on_loaded
+        self._on_unloaded = on_unloaded
+        self._led: dict[int, Led[S]] = {}
+        self._to_load: deque[Led[S]] = deque()
+        self._loader: asyncio.Task[None] | None = None
+
+    def __iter__(self) -> Iterator[Led[S]]:
+        """The partitions that are served now."""
+        return iter([led for led in self._led.values() if led.phase is Phase.ACTIVE])
+
+    @property
+    def is_loading(self) -> bool:
+        return any(led.phase is Phase.LOADING for led in self._led.values())
+
+    def led(self, index: int) -> Led[S]:
+        """The partition, ready to serve; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        led = self._led.get(index)
+        if led is None or led.phase is Phase.FAILED:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if led.phase is Phase.LOADING:
+            if led in self._to_load:  # somebody waits for it: it is next
+                self._to_load.remove(led)
+                self._to_load.appendleft(led)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return led
+
+    def lead(self, index: int, epoch: Epoch) -> None:
+        """This broker leads the partition in `epoch`; load it unless it did already."""
+        led = self._led.get(index)
+        partition = self._replicas.partitions.get((self.topic, index))
+        if partition is None or (led is not None and led.epoch == epoch):
+            return
+        # Another broker may have led between two epochs of ours, so nothing is taken over.
+        self.resign(index)
+        led = self._led[index] = Led(partition, epoch, self._new_shard())
+        self._to_load.append(led)
+        if self._loader is None:
+            self._loader = asyncio.get_running_loop().create_task(self._load_all())
+
+    def resign(self, index: int) -> None:
+        """Another broker leads the partition, or nobody."""
+        led = self._led.pop(index, None)
+        if led is None:
+            return
+        was_active = led.phase is Phase.ACTIVE
+        led.phase = Phase.FAILED
+        led.abandon()
+        if was_active:
+            self._on_unloaded(led)
+
+    async def stop(self) -> None:
+        """Stop loading and give everything up."""
+        loader, self._loader = self._loader, None
+        for index in list(self._led):
+            self.resign(index)
+        if loader is not None:
+            loader.cancel()
+            await asyncio.gather(loader, return_exceptions=True)
+
+    def write(self, led: Led[S], key: str, records: Sequence[KeyValue], on_done: OnDone) -> None:
+        """Append `records`; `on_done` hears when they are replayed, or why they are not.
+
+        It may be called before this returns. After a timeout the records may still be committed
+        later, and are replayed then.
+        """
+        if not records:
+            on_done(ErrorCode.NONE)
+            return
+        settings = self._settings()
+        try:
+            if self._led.get(led.index) is not led or led.phase is not Phase.ACTIVE:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            batch = self._batch(records, settings.codec)
+            partition, appended = self._replicas.append(
+                self.topic, led.index, batch, acks=-1, origin=AppendOrigin.COORDINATOR
+            )
+        except KafkaError as error:
+            on_done(client_error(error.code))
+            return
+        write = _Write(key, records, appended.last_offset + 1, on_done)
+        led.in_flight[key] += 1
+        led.writes.append(write)
+        led.complete_until(partition.high_watermark)
+        if write.on_done is not None:
+            self._await_commit(led, write, settings.write_timeout_ms)
+
+    def _await_commit(self, led: Led[S], write: _Write, timeout_ms: int) -> None:
+        def on_done(_expired: bool) -> None:
+            led.complete_until(led.partition.high_watermark)
+            write.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        self._replicas.await_commit(
+            [(led.partition, Offset(write.end_offset))], timeout_ms, on_done
+        )
+
+    def _batch(self, records: Sequence[KeyValue], codec: Codec) -> bytearray:
+        now_ms = self._runtime.clock.wall_ms()
+        return build_batch(
+            [Record(at, now_ms, one.key, one.value) for at, one in enumerate(records)],
+            codec=codec,
+        )
+
+    # Loading
+
+    async def _load_all(self) -> None:
+        """One partition after another, those that are asked for first."""
+        while self._to_load:
+            led = self._to_load.popleft()
+            if self._led.get(led.index) is not led:
+                continue
+            try:
+                await self._load(led)
+            except (KafkaError, OSError) as error:
+                log.error("%s-%d cannot be loaded: %s", self.topic, led.index, error)
+                led.phase = Phase.FAILED
+        self._loader = None
+
+    async def _load(self, led: Led[S]) -> None:
+        partition = led.partition
+        end_offset = partition.log.log_end_offset
+        offset = partition.log.log_start_offset
+        while offset < end_offset and self._led.get(led.index) is led:
+            found = partition.log.read(
+                offset, self._settings().buffer_bytes, end_offset=end_offset, at_least_one=True
+            )
+            if not found.length:
+                break
+            data = await self._runtime.offload.run(_read, found)
+            offset = await self._replay(led.shard, data)
+        while self._led.get(led.index) is led:
+            if partition.high_watermark >= end_offset:
+                led.phase = Phase.ACTIVE
+                self._on_loaded(led)
+                return
+            await self._committed(partition, end_offset)
+
+    async def _replay(self, shard: S, data: bytes) -> int:
+        """Replay the batches in `data`; the offset after them."""
+        next_offset = 0
+        since_pause = 0
+        view = memoryview(data)
+        for at, header in iter_batches(data):
+            records = iter_records(view[at : at + header.size_bytes])
+            if header.is_control:
+                for record in records:
+                    control = parse_control_key(record.key)
+                    if control in (ControlType.COMMIT, ControlType.ABORT):
+                        shard.replay_marker(
+                            header.producer_id, is_commit=control is ControlType.COMMIT
+                        )
+            else:
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for record in records:
+                    if record.key is not None:
+                        shard.replay(producer_id, record.key, record.value)
+                    since_pause += 1
+                    if since_pause >= REPLAY_SLICE_RECORDS:
+                        since_pause = 0
+                        await asyncio.sleep(0)
+            next_offset = header.next_offset
+        if not next_offset:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The log ends inside a batch")
+        return next_offset
+
+    async def _committed(self, partition: Partition, end_offset: int) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        operation = self._replicas.await_commit(
+            [(partition, Offset(end_offset))],
+            COMMIT_WAIT_MS,
+            lambda _expired: None if done.done() else done.set_result(None),
+        )
+        try:
+            await done
+        finally:
+            operation.cancel()
+
+
+def client_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when the coordinator's own log refuses."""
+    if code in _RETRY:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NOT_COORDINATOR if code in _MOVED else code
+
+
+def _read(found: LogSlice) -> bytes:
+    try:
+        return found.read()
+    finally:
+        found.release()
