@@ -12,7 +12,8 @@ import errno
 import logging
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.cli.errors import CliError, sentence
@@ -36,19 +37,30 @@ def serve(
     log_level: str = "warning",
 ) -> None:
     """Run a broker; `on_ready` is called once it accepts clients."""
-    from ottla.metadata.formatting import FormatError
-    from ottla.protocol.errors import KafkaError
     from ottla.runtime.real import run
 
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    try:
+    with plain_errors(config):
         run(_serve(config, on_ready, http_address))
-    except (KafkaError, FormatError) as error:
+
+
+@contextmanager
+def plain_errors(config: BrokerConfig) -> Iterator[None]:
+    """Turn what keeps a broker or its directories from work into sentences."""
+    from ottla.metadata.formatting import FormatError
+    from ottla.protocol.errors import KafkaError
+    from ottla.storage.files.malformed import MalformedFileError
+
+    try:
+        yield
+    except (KafkaError, FormatError, MalformedFileError) as error:
         raise CliError(sentence(str(error))) from error
     except OSError as error:
         raise _os_error(error, config) from error
+    except asyncio.CancelledError as error:
+        raise CliError("Stopped in the middle; the next start recovers the logs.") from error
 
 
 async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddress | None) -> None:
@@ -68,7 +80,11 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddr
 
     def on_fatal(error: BaseException) -> None:
         if not ending.done():
-            ending.set_exception(error)
+            cannot = CliError(
+                sentence(f"The broker cannot go on: {str(error) or type(error).__name__}")
+            )
+            cannot.__cause__ = error
+            ending.set_exception(cannot)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)

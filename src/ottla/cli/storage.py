@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.errors import CliError, ExitCode, sentence
+from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.lazy import ExampleGroup
 from ottla.cli.output import columns, note, print_rows
 from ottla.cli.params import KEY_VALUE, output_option, pairs_to_dict
@@ -68,7 +68,8 @@ def format_directories(
     features: Sequence[tuple[str, str]],
 ) -> None:
     """Make the log directories of a properties file those of one node of a cluster."""
-    from ottla.metadata.formatting import FormatError, format_storage
+    from ottla.cli.serving import plain_errors
+    from ottla.metadata.formatting import format_storage
     from ottla.raft.control_records import VoterEndpoint
     from ottla.runtime.real import real_runtime
 
@@ -80,7 +81,7 @@ def format_directories(
     ]
     if standalone and not endpoints:
         raise CliError("Only a controller can stand alone; add 'controller' to process.roles.")
-    try:
+    with plain_errors(config):
         result = format_storage(
             real_runtime(),
             log_dirs=config.log_dirs,
@@ -91,8 +92,6 @@ def format_directories(
             features=_levels(features),
             ignore_formatted=ignore_formatted,
         )
-    except FormatError as error:
-        raise CliError(sentence(str(error))) from error
     for directory in result.formatted:
         note(f"Formatted {directory} for node {config.node_id} of cluster {cluster_id}.")
     for directory in result.skipped:
@@ -109,8 +108,11 @@ def format_directories(
 @output_option()
 def info(*, config_file: Path, output: str) -> None:
     """Show which cluster and node the log directories belong to."""
+    from ottla.cli.serving import plain_errors
+
     config = read_config(config_file)
-    rows = _info_rows(config)
+    with plain_errors(config):
+        rows = _info_rows(config)
     print_rows(rows, _INFO_COLUMNS, output)
     unusable = [row for row in rows if row["state"] != "formatted"]
     if unusable:

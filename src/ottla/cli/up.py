@@ -65,7 +65,7 @@ def up(
 ) -> None:
     """Start a broker here and now."""
     from ottla.cli.server import metrics_url
-    from ottla.cli.serving import serve
+    from ottla.cli.serving import plain_errors, serve
     from ottla.runtime.real import real_runtime
     from ottla.testing.single_node import HOST, format_if_needed, single_node_properties
 
@@ -78,7 +78,8 @@ def up(
         remove_data(directory)
     properties = single_node_properties(str(directory), port)
     config = checked_config(properties, "The settings")
-    format_if_needed(real_runtime(), config)
+    with plain_errors(config):
+        format_if_needed(real_runtime(), config)
 
     def on_ready(broker: Broker) -> None:
         host, real_port = broker.listeners["PLAINTEXT"]
