@@ -32,7 +32,7 @@ def jars() -> Path:
 
 def tool(main_class: str, *arguments: str, stdin: str | None = None) -> str:
     """What the tool printed; an assertion fails when it exits with an error."""
-    done = run_java(main_class, *arguments, stdin=stdin, timeout_s=90)
+    done = run_java(main_class, *arguments, stdin=stdin, timeout_s=45)
     printed = done.stdout + done.stderr
     assert done.returncode == 0, f"{main_class} exits with {done.returncode}: {printed[-2000:]}"
     return done.stdout
