@@ -20,6 +20,7 @@ from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.purgatory import Watchable
 from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.slices import LogSlice
 
@@ -59,6 +60,7 @@ class Partition(Watchable):
     __slots__ = (
         "_log",
         "_open_log",
+        "failure",
         "in_sync",
         "index",
         "leader_epoch",
@@ -86,6 +88,7 @@ class Partition(Watchable):
         self.in_sync = InSyncReplicas(local_id, high_watermark)
         self.state = PartitionState(NO_BROKER, NO_EPOCH, -1, (), ())
         self.leader_epoch = NO_EPOCH
+        self.failure: LogDirFailure | None = None  # of the log directory that it lies in
         self._open_log = open_log
         self._log: PartitionLog | None = None
 
@@ -124,13 +127,21 @@ class Partition(Watchable):
         self.leader_epoch = state.leader_epoch
         self.in_sync.assign(state.isr, is_new_epoch=is_new_epoch)
         log = self._log
-        if log is not None and self.is_leader:
+        if log is not None and self.is_leader and self.failure is None:
             if is_new_epoch:
-                log.assign_epoch(state.leader_epoch, log.log_end_offset)
+                self._begin_epoch(log)
             self._advance(log)
+
+    def _begin_epoch(self, log: PartitionLog) -> None:
+        try:
+            log.assign_epoch(self.leader_epoch, log.log_end_offset)
+        except DiskFull:
+            return  # there is something to read; the next append tries again, or is refused
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose metadata is older or newer than ours, or who found no leader."""
+        if self.failure is not None:
+            raise self.failure
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -146,7 +157,7 @@ class Partition(Watchable):
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
         if self.state.leader != self.local_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self._log or self.log
         if acks == -1 and len(self.in_sync.isr) < log.config.min_insync_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -209,7 +220,7 @@ class Partition(Watchable):
             self.in_sync.high_watermark = Offset(log.log_start_offset)
         self.in_sync.on_truncated(Offset(log.log_end_offset))
         if self.is_leader:
-            log.assign_epoch(self.leader_epoch, log.log_end_offset)
+            self._begin_epoch(log)
             self.in_sync.maybe_advance(Offset(log.log_end_offset))
         log.on_high_watermark_updated(self.in_sync.high_watermark)
 

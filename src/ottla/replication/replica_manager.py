@@ -19,8 +19,9 @@ from ottla.protocol.ids import BrokerId, Offset, TopicPartition
 from ottla.replication.partition import Partition, PartitionState
 from ottla.replication.purgatory import DelayedOperation
 from ottla.storage.core.append_origin import AppendOrigin
-from ottla.storage.failures import LogDirFailure
+from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
+from ottla.storage.log_directory import LogHandle
 from ottla.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class AssignedPartition(NamedTuple):
     partition: int
     topic_id: UUID
     state: PartitionState
+    directory_id: UUID | None = None  # as far as the metadata knows
+    is_new: bool = True  # False if it may have been here before
 
 
 class ReplicaManager:
@@ -83,7 +86,10 @@ class ReplicaManager:
         needs = list(waiting)
 
         def try_complete(expired: bool) -> bool:
-            missing = any(partition.high_watermark < offset for partition, offset in needs)
+            missing = any(
+                partition.failure is None and partition.high_watermark < offset
+                for partition, offset in needs
+            )
             if missing and not expired:
                 return False
             on_done(missing)
@@ -104,8 +110,20 @@ class ReplicaManager:
             if partition is not None:
                 self.remove(*key)
             partition = self.partitions[key] = self._create(assigned)
-        partition.apply(assigned.state)
+        try:
+            partition.apply(assigned.state)
+        except LogDirFailure as failure:
+            # The log manager has told the broker; the metadata must go on to other partitions.
+            partition.failure = failure
         partition.wake_watchers()
+
+    def on_directory_failure(self, failure: LogDirFailure) -> None:
+        """Its partitions answer with the failure from now on, also those who wait for them."""
+        for (topic, index), partition in self.partitions.items():
+            handle = self._logs.find(TopicPartition(topic, index))
+            if handle is not None and handle.directory.failure is not None:
+                partition.failure = handle.directory.failure
+                partition.wake_watchers()
 
     def remove(self, topic: str, index: int) -> None:
         """The topic is gone: drop the partition and set its directory aside for deletion."""
@@ -113,6 +131,8 @@ class ReplicaManager:
         if partition is None:
             return
         partition.wake_watchers()
+        if TopicPartition(topic, index) not in self._logs:
+            return  # there was never a directory that could take it
         try:
             self._logs.delete(TopicPartition(topic, index))
         except LogDirFailure as failure:
@@ -134,21 +154,35 @@ class ReplicaManager:
 
     def _create(self, assigned: AssignedPartition) -> Partition:
         topic_partition = TopicPartition(assigned.topic, assigned.partition)
+
+        def place(*, is_new: bool) -> LogHandle:
+            return self._logs.create(
+                topic_partition,
+                assigned.topic_id,
+                directory_id=assigned.directory_id,
+                is_new=is_new,
+            )
+
+        failure = None
         try:
-            self._logs.create(topic_partition, assigned.topic_id)
-        except LogDirFailure as failure:
-            log.error("%s has no directory: %s", topic_partition, failure)
+            failure = place(is_new=assigned.is_new).directory.failure
+        except LogDirFailure as nowhere:
+            log.error("%s has no directory: %s", topic_partition, nowhere)
+            failure = nowhere
+        except DiskFull as full:
+            log.error("%s has no directory yet: %s", topic_partition, full)
 
         def open_log() -> PartitionLog:
+            place(is_new=assigned.is_new)  # there may be room by now, if there was none
             found = self._logs.get(topic_partition)
             if found.topic_id not in (None, assigned.topic_id):
                 # A topic of this name was deleted while the broker was away.
                 self._logs.delete(topic_partition)
-                self._logs.create(topic_partition, assigned.topic_id)
+                place(is_new=True)
                 found = self._logs.get(topic_partition)
             return found
 
-        return Partition(
+        partition = Partition(
             assigned.topic,
             assigned.partition,
             assigned.topic_id,
@@ -156,3 +190,5 @@ class ReplicaManager:
             high_watermark=Offset(self._logs.high_watermark_of(topic_partition)),
             open_log=open_log,
         )
+        partition.failure = failure
+        return partition

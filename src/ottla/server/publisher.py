@@ -72,6 +72,7 @@ class Publisher:
         self._configs = configs
         self._replicas = replicas
         self._on_topic_deleted = on_topic_deleted
+        self._is_first = True  # the first delta tells of everything that was here before
 
     def __call__(self, image: MetadataImage, delta: MetadataDelta) -> None:
         affected = self._configs.on_metadata(image, delta)
@@ -83,11 +84,19 @@ class Publisher:
             for index, partition in changed.changed.items():
                 if self._broker_id in partition.replicas:
                     self._replicas.assign(
-                        AssignedPartition(changed.name, index, changed.topic_id, _state(partition))
+                        AssignedPartition(
+                            changed.name,
+                            index,
+                            changed.topic_id,
+                            _state(partition),
+                            partition.directory_of(self._broker_id),
+                            is_new=not self._is_first,
+                        )
                     )
                 else:
                     self._replicas.remove(changed.name, index)
         self._replicas.on_configs_changed(affected)
+        self._is_first = False
 
 
 def _state(partition: PartitionImage) -> PartitionState:

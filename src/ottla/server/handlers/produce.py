@@ -106,6 +106,8 @@ def _when_committed(
             key = partition.topic if isinstance(topic, str) else partition.topic_id.bytes
             if (key, partition.index) != (topic, index):
                 continue
+            if partition.failure is not None:
+                return ErrorCode.KAFKA_STORAGE_ERROR
             if not partition.is_leader:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             if partition.high_watermark < offset:
