@@ -57,6 +57,9 @@ class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
+    def pread_resident(self, size: int, offset: int) -> bytes | bytearray | None:
+        """All of the `size` bytes, or None where reading them would wait (best effort)."""
+
     def pwrite(self, data: Buffer, offset: int) -> None:
         """All of `data`, or OSError."""
 

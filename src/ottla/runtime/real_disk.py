@@ -21,6 +21,8 @@ IOV_MAX = 1024
 
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+# What a file system answers that does not know the page cache.
+_CANNOT_TELL = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the cache
 
 
@@ -61,6 +63,20 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
+    def pread_resident(self, size: int, offset: int) -> bytes | bytearray | None:
+        if _RWF_NOWAIT is None:
+            return self.pread(size, offset)
+        data = bytearray(size)
+        try:
+            got = os.preadv(self._descriptor, (data,), offset, _RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in _CANNOT_TELL:
+                return self.pread(size, offset)
+            raise
+        return data if got == size else None
+
     def pwrite(self, data: Buffer, offset: int) -> None:
         size = len(data)
         written = os.pwrite(self._descriptor, data, offset)
@@ -97,8 +113,8 @@ class RealFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                return True  # this file system cannot tell
+            if error.errno in _CANNOT_TELL:
+                return True
             raise
         return True
 

@@ -38,8 +38,6 @@ REQUEST_BYTES_MIN = 8
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
-# Below this a copy through Python is cheaper than the extra system calls of sendfile.
-SEND_FILE_BYTES_MIN = 32 * 1024
 
 _shared_view = memoryview(bytearray(BUFFER_BYTES))
 _spare_buffers: list[bytearray] = []
@@ -54,8 +52,9 @@ class FileRange(NamedTuple):
     release: Callable[[], None]
 
 
+Part: TypeAlias = bytes | bytearray | FileRange
 # An answer without its length prefix; None where the protocol wants silence (acks=0).
-Answer: TypeAlias = bytes | list[bytes | FileRange] | None
+Answer: TypeAlias = bytes | list[Part] | None
 
 
 class Deferred(NamedTuple):
@@ -118,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._filled = 0
-        self._out: list[bytes] = []
+        self._out: list[bytes | bytearray] = []
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
         self._is_blocked = False  # an answer must be complete before more is started
         self._is_draining = False
@@ -339,20 +338,16 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._maybe_close()
 
-    def _send_parts(self, parts: list[bytes | FileRange]) -> None:
-        """Records within an answer: small ranges are copied, large ones go by sendfile."""
+    def _send_parts(self, parts: list[Part]) -> None:
+        """An answer with ranges of files in it, which the kernel sends by itself."""
         transport = self.transport
         if transport is None or self.is_closed:
             _release(parts)
             return
         out = self._out
         for number, part in enumerate(parts):
-            if isinstance(part, bytes):
+            if not isinstance(part, FileRange):
                 out.append(part)
-                continue
-            if part.length < SEND_FILE_BYTES_MIN:
-                out.append(part.file.pread(part.length, part.position))
-                part.release()
                 continue
             head = b"".join(out)
             out.clear()
@@ -367,9 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             sent.add_done_callback(partial(self._on_sent, part, rest))
             return
 
-    def _on_sent(
-        self, part: FileRange, rest: list[bytes | FileRange], sent: "asyncio.Future[None]"
-    ) -> None:
+    def _on_sent(self, part: FileRange, rest: list[Part], sent: "asyncio.Future[None]") -> None:
         self.sending = None
         part.release()
         if sent.cancelled() or sent.exception() is not None:
@@ -408,11 +401,11 @@ class Connection(asyncio.BufferedProtocol):
                 transport.pause_reading()
 
 
-def _length(parts: list[bytes | FileRange]) -> int:
-    return sum(len(part) if isinstance(part, bytes) else part.length for part in parts)
+def _length(parts: list[Part]) -> int:
+    return sum(part.length if isinstance(part, FileRange) else len(part) for part in parts)
 
 
-def _release(parts: list[bytes | FileRange]) -> None:
+def _release(parts: list[Part]) -> None:
     for part in parts:
-        if not isinstance(part, bytes):
+        if isinstance(part, FileRange):
             part.release()

@@ -27,9 +27,7 @@ EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 
 
-class Wanted(NamedTuple):
-    topic: TopicKey
-    partition: FetchPartition
+Wanted: TypeAlias = tuple[TopicKey, FetchPartition]
 
 
 class _Cached:
@@ -58,7 +56,8 @@ class Session:
         self, wanted: Iterable[Wanted], forgotten: Iterable[tuple[TopicKey, Iterable[int]]]
     ) -> None:
         for one in wanted:
-            key = (one.topic, one.partition.partition)
+            topic, partition = one
+            key = (topic, partition.partition)
             cached = self.partitions.get(key)
             if cached is None:
                 self.partitions[key] = _Cached(one)

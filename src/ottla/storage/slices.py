@@ -54,6 +54,9 @@ class _Nothing:
     def pread(self, size: int, offset: int) -> bytes:
         return b""
 
+    def pread_resident(self, size: int, offset: int) -> bytes:
+        return b""
+
     def pwrite(self, data: Buffer, offset: int) -> None:
         raise OSError("An empty slice cannot be written")
 

@@ -17,7 +17,7 @@ def sessions(slots_max: int = 2) -> FetchSessions:
 
 
 def wanted(topic: str, index: int, offset: int = 0) -> Wanted:
-    return Wanted(topic, FetchPartition(index, -1, offset, -1, -1, 1000))
+    return (topic, FetchPartition(index, -1, offset, -1, -1, 1000))
 
 
 def begin(cache: FetchSessions, session_id: int, epoch: int, *partitions: Wanted, **more):
@@ -41,7 +41,7 @@ def test_a_full_request_opens_a_session_and_the_next_may_name_nothing() -> None:
     assert not first.is_incremental
     second = begin(cache, first.session_id, 1)
     assert second.is_incremental
-    assert [one.partition.partition for one in second.wanted] == [0, 1]
+    assert [partition.partition for _, partition in second.wanted] == [0, 1]
 
 
 def test_a_sessionless_request_leaves_nothing_behind() -> None:
@@ -100,7 +100,7 @@ def test_only_news_is_sent_and_a_partition_with_records_goes_to_the_end() -> Non
     assert not session.is_news("a", answer(0, high_watermark=5))
     assert session.is_news("a", answer(0, high_watermark=6))
     assert session.is_news("a", answer(0, high_watermark=6, length=10))
-    assert [one.partition.partition for one in session.wanted()] == [1, 0]
+    assert [partition.partition for _, partition in session.wanted()] == [1, 0]
 
 
 def test_after_an_error_the_watermark_is_told_again() -> None:
@@ -134,5 +134,5 @@ def test_a_session_means_what_a_client_that_repeats_everything_would_ask(operati
             oracle[topic, index] = offset
         for key in forgotten:
             oracle.pop(key, None)
-        asked = {(w.topic, w.partition.partition): w.partition.fetch_offset for w in context.wanted}
+        asked = {(topic, one.partition): one.fetch_offset for topic, one in context.wanted}
         assert asked == oracle

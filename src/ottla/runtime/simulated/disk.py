@@ -190,6 +190,12 @@ class SimulatedFile:
         self._disk.reading(self.path)
         return bytes(self._node.visible[offset : offset + size])
 
+    def pread_resident(self, size: int, offset: int) -> bytes | None:
+        if not self.is_resident(offset, size):
+            return None
+        data = self.pread(size, offset)
+        return data if len(data) == size else None
+
     def pwrite(self, data: Buffer, offset: int) -> None:
         self._write(bytes(data), offset)
 

@@ -13,22 +13,25 @@ up the others.
 import asyncio
 from collections.abc import Awaitable
 
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.fetch import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
+    RecordsSlot,
     encode_fetch_response_parts,
     parse_fetch,
 )
 from ottla.protocol.frames import RequestHeader
 from ottla.replication.partition import Isolation, Partition
 from ottla.replication.purgatory import DelayedOperation
-from ottla.server.connection import Answer, Connection, Deferred, FileRange
-from ottla.server.fetch_sessions import Context, TopicKey, Wanted
+from ottla.server.connection import Answer, Connection, Deferred, FileRange, Part
+from ottla.server.fetch_sessions import Context, TopicKey
 from ottla.server.services import Services
 from ottla.storage.slices import LogSlice, warm
 
+# Below this a copy through Python is cheaper than the extra system calls of sendfile.
+SEND_FILE_BYTES_MIN = 32 * 1024
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _ERROR_NONE = int(ErrorCode.NONE)
 
@@ -39,8 +42,7 @@ def handle(
     request = parse_fetch(header.api_version, buffer, header.body_start, end)
     if request.isolation_level not in (0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
-    topics = request.topics
-    wanted = [Wanted(topic, partition) for topic, asked in topics for partition in asked]
+    wanted = [(topic, one) for topic, partitions in request.topics for one in partitions]
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
@@ -51,7 +53,12 @@ def handle(
             now_ms=services.runtime.clock.wall_ms(),
         )
     except KafkaError as error:
-        return _encode(header, int(error.code), 0, [])
+        return _load(
+            encode_fetch_response_parts(
+                header.api_version, header.correlation_id, 0, int(error.code), 0, []
+            ),
+            may_wait=False,
+        )
     fetch = _Fetch(services, header, request, context)
     if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
         return fetch.answer()
@@ -91,11 +98,10 @@ class _Fetch:
         return is_urgent or bytes_read >= request.min_bytes
 
     def answer(self) -> Answer | Deferred:
-        """The response, after a thread has read what the page cache does not hold."""
-        cold = [one for one in self._slices if not one.is_resident()]
-        if cold:
-            return Deferred(self._warm_and_encode(cold))
-        return self._encode_results()
+        """The response; where the page cache lacks some of it, after a thread has read that."""
+        parts = self._encode()
+        answer = _load(parts, may_wait=False)
+        return Deferred(self._warm(parts)) if answer is None else answer
 
     def wait(self) -> Awaitable[Answer]:
         """The answer once a partition makes enough progress, or time is up."""
@@ -123,10 +129,16 @@ class _Fetch:
         answer = self.answer()
         return await answer.answer if isinstance(answer, Deferred) else answer
 
-    async def _warm_and_encode(self, cold: list[LogSlice]) -> Answer:
-        for one in cold:
-            await self._services.runtime.offload.run(warm, one)
-        return self._encode_results()
+    async def _warm(self, parts: list[bytes | RecordsSlot]) -> Answer:
+        slices: list[LogSlice] = [part.records for part in parts if not isinstance(part, bytes)]
+        try:
+            for one in slices:
+                await self._services.runtime.offload.run(warm, one)
+            return _load(parts, may_wait=True)
+        except BaseException:
+            for one in slices:
+                one.release()
+            raise
 
     def _partitions(self) -> list[Partition]:
         found = []
@@ -186,16 +198,13 @@ class _Fetch:
             read.diverging,
         )
 
-    def _encode_results(self) -> Answer:
-        session = self._context.session
+    def _encode(self) -> list[bytes | RecordsSlot]:
+        context = self._context
+        session = context.session
         topics: dict[TopicKey, list[FetchPartitionResult]] = {}
         metrics = self._services.metrics.topics
         for topic, result in self._results:
-            if (
-                session is None
-                or session.is_news(topic, result)
-                or not self._context.is_incremental
-            ):
+            if session is None or session.is_news(topic, result) or not context.is_incremental:
                 topics.setdefault(topic, []).append(result)
             name = topic if isinstance(topic, str) else self._services.topic_name(topic)
             if name is not None:
@@ -204,7 +213,15 @@ class _Fetch:
                 counters.bytes_out += result.records_length
                 counters.failed_fetch_requests += result.error_code != _ERROR_NONE
         self._slices = []
-        return _encode(self._header, _ERROR_NONE, self._context.session_id, list(topics.items()))
+        header = self._header
+        return encode_fetch_response_parts(
+            header.api_version,
+            header.correlation_id,
+            0,
+            _ERROR_NONE,
+            context.session_id,
+            list(topics.items()),
+        )
 
     def _release(self) -> None:
         for one in self._slices:
@@ -212,22 +229,36 @@ class _Fetch:
         self._slices = []
 
 
-def _encode(
-    header: RequestHeader,
-    error_code: int,
-    session_id: int,
-    topics: list[tuple[TopicKey, list[FetchPartitionResult]]],
-) -> Answer:
-    parts = encode_fetch_response_parts(
-        header.api_version, header.correlation_id, 0, error_code, session_id, topics
-    )
-    answer: list[bytes | FileRange] = []
+def _load(parts: list[bytes | RecordsSlot], *, may_wait: bool) -> Answer:
+    """The answer with small ranges copied in; None if it would wait for the disk and may not.
+
+    Ranges that were copied are released, the others once they are sent.
+    """
+    answer: list[Part] = []
+    plain: list[bytes | bytearray] = []
+    copied: list[LogSlice] = []
     for part in parts:
         if isinstance(part, bytes):
-            answer.append(part)
-        else:
-            records: LogSlice = part.records
+            plain.append(part)
+            continue
+        records: LogSlice = part.records
+        if part.length >= SEND_FILE_BYTES_MIN:
+            if not may_wait and not records.is_resident():
+                return None
+            answer += plain
+            plain.clear()
             answer.append(
                 FileRange(records.file, records.position, records.length, records.release)
             )
-    return answer
+            continue
+        read = records.file.pread if may_wait else records.file.pread_resident
+        data = read(part.length, records.position)
+        if data is None:
+            return None
+        if len(data) != part.length:
+            raise InvariantError(f"{records.file.path} lacks bytes at {records.position}")
+        plain.append(data)
+        copied.append(records)
+    for records in copied:
+        records.release()
+    return [*answer, *plain] if answer else b"".join(plain)
