@@ -26,10 +26,15 @@ from ottla.metadata.node import MetadataNode, SnapshotPolicy
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
 from ottla.metadata.records import RecordEndpoint
 from ottla.metadata.topics import CreatedTopic, NewTopic
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
+from ottla.server.directories import (
+    PROBE_INTERVAL_MS,
+    DirectoryReporter,
+    start_log_directories,
+)
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessions
 from ottla.server.handlers import ADVERTISED, HANDLERS
@@ -80,6 +85,7 @@ class Broker:
         )
         self._wanted_http_address = http_address
         self._on_fatal = on_fatal
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._broker_epoch = -1
         self.broker_id = BrokerId(config.node_id)
         self.listeners: dict[str, tuple[str, int]] = {}
@@ -108,9 +114,18 @@ class Broker:
                 config.metadata_max_retention_ms,
             ),
             on_failure=self._on_metadata_failure,
+            lock_directory=config.metadata_log_dir.rstrip("/")
+            not in [path.rstrip("/") for path in config.log_dirs],
         )
         self.replicas = ReplicaManager(
             broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
+        )
+        self.directories = DirectoryReporter(
+            runtime,
+            broker_id=self.broker_id,
+            logs=self.logs,
+            replicas=self.replicas,
+            metadata=self.metadata,
         )
         self.groups = GroupCoordinator(
             runtime,
@@ -144,7 +159,12 @@ class Broker:
         """Return once clients are served."""
         if self._wanted_http_address is not None:
             self.http_address = await self._http.listen(*self._wanted_http_address)
-        self.logs.start()
+        start_log_directories(
+            self._runtime,
+            self.logs,
+            node_id=self.config.node_id,
+            metadata_log_dir=self.config.metadata_log_dir,
+        )
         self.metadata.subscribe(
             Publisher(
                 self.broker_id,
@@ -153,12 +173,18 @@ class Broker:
                 self.services.metrics.forget_topic,
             )
         )
+        self.metadata.subscribe(self.directories.on_metadata)  # after the replicas, as well
         self.metadata.subscribe(self.groups.on_metadata)  # after the replicas that it reads
         await self.metadata.start()
         self._warn_of_strays()
         await self._listen()
         await self._register()
         await self._heartbeat()
+        self._loop = asyncio.get_running_loop()
+        for directory in self.logs.directories:
+            if directory.failure is not None:
+                self._after_directory_failure(directory.failure)
+        self.directories.start(self._broker_epoch)
         self._schedule_duties()
         for acceptor in self._acceptors:
             acceptor.open()
@@ -167,7 +193,9 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is under way, then close everything in order. Also after a failed start."""
         self._health.reasons["stop"] = "The broker is stopping."
+        self._loop = None
         await self._ticker.stop()
+        await self.directories.stop()
         if self._broker_epoch >= 0:
             try:
                 await self._heartbeat(want_shut_down=True)
@@ -270,6 +298,7 @@ class Broker:
             initial_delay_ms=config.log_initial_task_delay_ms,
         )
         every(FLUSH_TICK_MS, self.logs.on_flush_tick)
+        every(PROBE_INTERVAL_MS, self.directories.probe)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
         every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
 
@@ -300,18 +329,29 @@ class Broker:
         return Page(200, CONTENT_TYPE, render(self.services))
 
     def _on_directory_failure(self, failure: LogDirFailure) -> None:
+        """Perhaps in a thread, and in the middle of an append: react later, on the loop."""
         log.error("%s", failure)
-        if not self.logs.online_directories or failure.directory == self.config.metadata_log_dir:
-            self._give_up(failure)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._after_directory_failure, failure)
+
+    def _after_directory_failure(self, failure: LogDirFailure) -> None:
+        self._health.warnings[f"log directory {failure.directory}"] = str(failure)
+        self.replicas.on_directory_failure(failure)
+        self.directories.on_directory_failure()
+        if failure.directory == self.config.metadata_log_dir.rstrip("/"):
+            self._give_up(f"{failure}; it holds the metadata log, too")
+        elif not self.logs.online_directories:
+            self._give_up(f"{failure}; it was the last one")
 
     def _on_metadata_failure(self, error: BaseException) -> None:
-        self._health.reasons["metadata"] = f"The metadata log has failed: {error}"
-        self._give_up(error)
+        self._give_up(f"The metadata log in {self.config.metadata_log_dir} has failed: {error}")
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, reason: str) -> None:
         """Without a log directory or the metadata log there is nothing left to serve."""
-        if self._on_fatal is not None:
-            asyncio.get_running_loop().call_soon(self._on_fatal, error)
+        self._health.reasons["fatal"] = reason
+        if self._on_fatal is not None and self._loop is not None:
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+            self._loop.call_soon(self._on_fatal, error)
 
 
 def _check_roles(config: BrokerConfig) -> None:

@@ -97,6 +97,14 @@ class BrokerCollector(Collector):
         }
         for name, (documentation, value) in gauges.items():
             yield GaugeMetricFamily(name, documentation, value=value)
+        offline = GaugeMetricFamily(
+            "kafka_log_logmanager_logdirectoryoffline",
+            "1 if this log directory failed",
+            labels=["logDirectory"],
+        )
+        for directory in self._services.logs.directories:
+            offline.add_metric([directory.path], directory.failure is not None)
+        yield offline
 
     def _partitions(self) -> Iterator[Metric]:
         image = self._services.image
