@@ -5,19 +5,15 @@ registers again: the controller then knows that no record was lost with a page c
 Pure.
 """
 
-import msgspec
+import json
 
 FILE_NAME = ".kafka_cleanshutdown"
 VERSION = 0
 
 
-class _Content(msgspec.Struct, rename="camel"):
-    version: int
-    broker_epoch: int | None = None
-
-
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    return msgspec.json.encode(_Content(VERSION, broker_epoch))
+    content = {"version": VERSION, "brokerEpoch": broker_epoch}
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
@@ -26,6 +22,8 @@ def decode_clean_shutdown(data: bytes) -> int | None:
     The file's being there is what says that the shutdown was clean.
     """
     try:
-        return msgspec.json.decode(data, type=_Content).broker_epoch
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        content = json.loads(data)
+    except ValueError:
         return None
+    epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
+    return epoch if isinstance(epoch, int) else None
