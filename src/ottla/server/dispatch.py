@@ -52,47 +52,45 @@ class Dispatcher:
     def __init__(self, services: Services, listener: str, handlers: tuple[Handler, ...]) -> None:
         self._services = services
         self._listener = listener
-        self._handlers = {int(handler.key): handler for handler in handlers}
         self._requests = services.metrics.requests
+        self._versions = {handler.key: handler.versions for handler in handlers}
+        self._routes = {
+            (int(handler.key), version): handler.raw or self._raw_of(handler)
+            for handler in handlers
+            for version in range(handler.versions[0], handler.versions[1] + 1)
+        }
 
     def __call__(
         self, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
     ) -> Answer | Deferred:
-        handler = self._handlers.get(header.api_key)
-        if handler is None or not (
-            handler.versions[0] <= header.api_version <= handler.versions[1]
-        ):
+        handle = self._routes.get(header[:2])
+        if handle is None:
             return self._unsupported(header)
         self._requests[header.api_key] += 1
-        if handler.raw is not None:
-            return handler.raw(self._services, connection, header, buffer, end)
-        return self._call_typed(handler, connection, header, buffer, end)
+        return handle(self._services, connection, header, buffer, end)
 
-    def _call_typed(
-        self,
-        handler: Handler,
-        connection: Connection,
-        header: RequestHeader,
-        buffer: memoryview,
-        end: int,
-    ) -> Answer | Deferred:
-        request = decode_request(
-            header.api_key, header.api_version, buffer[header.body_start : end]
-        )
-        call = Call(
-            header.api_version,
-            header.client_id,
-            connection.peer_host,
-            self._listener,
-            connection,
-        )
+    def _raw_of(self, handler: Handler) -> RawHandle:
+        """A typed handler behind the signature of a raw one."""
         typed = handler.typed
         if typed is None:
             raise TypeError(f"{handler.key.name} has no handle")
-        fields = typed(self._services, call, request)
-        if inspect.isawaitable(fields):
-            return Deferred(self._encode_later(header, fields))
-        return encode_response(header.api_key, header.api_version, header.correlation_id, fields)
+
+        def handle(
+            services: Services,
+            connection: Connection,
+            header: RequestHeader,
+            buffer: memoryview,
+            end: int,
+        ) -> Answer | Deferred:
+            key, version = header.api_key, header.api_version
+            request = decode_request(key, version, buffer[header.body_start : end])
+            call = Call(version, header.client_id, connection.peer_host, self._listener, connection)
+            fields = typed(services, call, request)
+            if inspect.isawaitable(fields):
+                return Deferred(self._encode_later(header, fields))
+            return encode_response(key, version, header.correlation_id, fields)
+
+        return handle
 
     async def _encode_later(self, header: RequestHeader, fields: Awaitable[Fields]) -> bytes:
         return encode_response(
@@ -111,8 +109,8 @@ class Dispatcher:
                     "api_keys": [
                         {
                             "api_key": ApiKey.API_VERSIONS,
-                            "min_version": self._handlers[ApiKey.API_VERSIONS].versions[0],
-                            "max_version": self._handlers[ApiKey.API_VERSIONS].versions[1],
+                            "min_version": self._versions[ApiKey.API_VERSIONS][0],
+                            "max_version": self._versions[ApiKey.API_VERSIONS][1],
                         }
                     ],
                 },
