@@ -64,7 +64,7 @@ def plain_errors(config: BrokerConfig) -> Iterator[None]:
 
 
 async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddress | None) -> None:
-    from ottla.runtime.real import real_runtime
+    from ottla.runtime.real import real_runtime, settle_memory
     from ottla.server.broker import Broker
 
     runtime = real_runtime()
@@ -91,6 +91,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddr
     broker = Broker(runtime, config, http_address=http_address, on_fatal=on_fatal)
     try:
         await broker.start()
+        settle_memory()
         on_ready(broker)
         await ending
         note("Stopping; once more gives up on a clean stop.")

@@ -5,6 +5,7 @@ above this room can tell which one runs.
 """
 
 import asyncio
+import gc
 import random
 import time
 import uuid
@@ -87,6 +88,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on a fresh loop, the fastest there is on this machine."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
+
+
+# Requests leave few cycles behind, and a collection every 700 allocations finds almost nothing.
+_COLLECT_AFTER_ALLOCATIONS = 50_000
+
+
+def settle_memory() -> None:
+    """To be called once a server has started: what it has built so far stays for good.
+
+    Taken out of the collector's sight, it is not walked again and again, and pages that a
+    forked process shares stay shared.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 50)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
