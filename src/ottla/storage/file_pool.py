@@ -16,6 +16,7 @@ Invariant: a `PooledFile` is in the ring exactly once while its file is open.
 from collections import deque
 
 from ottla.runtime.interfaces import Disk, File
+from ottla.storage.index_cache import IndexCache
 
 # Leaves most of the usual limit of 1,024 descriptors to connections.
 OPEN_FILES_MAX = 512
@@ -70,9 +71,12 @@ class PooledFile:
 
 
 class FilePool:
-    """At most `capacity` open files, more only while that many are pinned."""
+    """At most `capacity` open files, more only while that many are pinned.
 
-    __slots__ = ("_capacity", "_disk", "_ring")
+    `indexes` bounds what the segments of these files keep in memory.
+    """
+
+    __slots__ = ("_capacity", "_disk", "_ring", "indexes")
 
     def __init__(self, disk: Disk, capacity: int = OPEN_FILES_MAX) -> None:
         if capacity < 1:
@@ -80,6 +84,7 @@ class FilePool:
         self._disk = disk
         self._capacity = capacity
         self._ring: deque[PooledFile] = deque()
+        self.indexes = IndexCache()
 
     @property
     def open_count(self) -> int:

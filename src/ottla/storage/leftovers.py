@@ -9,8 +9,8 @@ Runs before anything of the partition is in use. Repeating it after a crash is h
 """
 
 from ottla.runtime.interfaces import Disk
+from ottla.storage.batch_headers import CorruptSegmentError, iter_headers
 from ottla.storage.files.names import FileKind, FileState, SegmentFileName, parse_segment_file_name
-from ottla.storage.segment import CorruptSegmentError, iter_headers
 
 _NO_OFFSET = 1 << 63
 

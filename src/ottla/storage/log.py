@@ -65,6 +65,10 @@ _place_into = _PLACE.pack_into
 # What a batch may say of itself and still be written as it came: codec, transactional.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
 
+# Looking a member up in its enumeration costs as much as a comparison.
+_CLIENT = AppendOrigin.CLIENT
+_CODEC_MAX = int(Codec.ZSTD)
+
 
 class AppendResult(NamedTuple):
     base_offset: int
@@ -94,7 +98,7 @@ class PartitionLog(TrimmableLog):
         origin RAFT_LEADER offsets and epochs are the caller's already.
         """
         size = len(records)
-        if size >= HEADER_BYTES and self._is_plain and origin is AppendOrigin.CLIENT:
+        if size >= HEADER_BYTES and self._is_plain and origin is _CLIENT:
             (
                 given_offset, length, _, magic, crc, attributes, delta, _, max_timestamp_ms,
                 producer_id, producer_epoch, base_sequence, count,
@@ -111,7 +115,7 @@ class PartitionLog(TrimmableLog):
                 and size <= self._message_bytes_max
                 and max_timestamp_ms - now_ms <= self._timestamp_ahead_ms_max
                 and (codec == self._codec_number or self._codec_number < 0)
-                and codec <= Codec.ZSTD
+                and codec <= _CODEC_MAX
                 and (base_sequence >= 0 or producer_id < 0)
                 and crc32c(memoryview(records)[ATTRIBUTES_AT:]) == crc
             ):
@@ -120,7 +124,7 @@ class PartitionLog(TrimmableLog):
                 if producer_id >= 0:
                     is_transactional = attributes & TRANSACTIONAL_MASK != 0
                     duplicate = self._producers.check(
-                        ProducerId(producer_id), producer_epoch, base_sequence, delta,
+                        producer_id, producer_epoch, base_sequence, delta,
                         is_transactional, origin, guard,
                     )  # fmt: skip
                     if duplicate is not None:
@@ -131,7 +135,7 @@ class PartitionLog(TrimmableLog):
                 last_offset = base_offset + delta
                 if producer_id >= 0:
                     self._producers.apply(
-                        ProducerId(producer_id), producer_epoch, base_sequence,
+                        producer_id, producer_epoch, base_sequence,
                         Offset(base_offset), Offset(last_offset), max_timestamp_ms,
                         is_transactional,
                     )  # fmt: skip
@@ -393,7 +397,7 @@ class PartitionLog(TrimmableLog):
     ) -> LogSlice:
         """Read from the segment that holds `offset`, or from the next that has records."""
         segments = self._segments
-        index = segments.floor_index(offset)
+        index = max(segments.floor_index(offset), 0)  # the log may start in a hole
         while (segment := segments.at(index)) is not None and segment.base_offset < end_offset:
             segment_end = segments.end_offset_of(segment, self.log_end_offset)
             found = self._read_segment(

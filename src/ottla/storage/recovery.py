@@ -31,6 +31,7 @@ from ottla.protocol.batches import (
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import Epoch, Offset, TopicPartition
 from ottla.runtime.interfaces import Runtime
+from ottla.storage.batch_headers import CorruptSegmentError
 from ottla.storage.core.index_bytes import CorruptIndexError
 from ottla.storage.core.leader_epochs import LeaderEpochs
 from ottla.storage.core.producer_state import ProducerState
@@ -54,7 +55,7 @@ from ottla.storage.producer_replay import (
     replay_segments,
 )
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
-from ottla.storage.segment import CorruptSegmentError, Segment
+from ottla.storage.segment import Segment
 
 # Large enough that the calls cost nothing beside the CRC, small enough to be reused.
 _SCAN_CHUNK_BYTES = 4 << 20
@@ -371,35 +372,44 @@ def scan_segment(
     segment.reset_indexes()
     latest = epochs.latest
     latest_epoch = -1 if latest is None else latest.epoch
-    next_offset = segment.base_offset
+    next_offset, offset_max = segment.base_offset, segment.offset_max
     position, size = 0, segment.size
     wanted = _SCAN_CHUNK_BYTES
+    unpack, note = HEADER.unpack_from, segment.note_recovered_batch
     while size - position >= HEADER_BYTES:
         chunk = segment.log.use().pread(min(wanted, size - position), position)
         wanted = _SCAN_CHUNK_BYTES
-        at = 0
+        at, last_start = 0, len(chunk) - HEADER_BYTES
         with memoryview(chunk) as view:
-            while len(chunk) - at >= HEADER_BYTES:
-                header = BatchHeader._make(HEADER.unpack_from(chunk, at))
-                end = at + header.batch_length + LOG_OVERHEAD_BYTES
-                if not _is_plausible(header, next_offset, segment, size - position - at):
+            while at <= last_start:
+                fields = unpack(chunk, at)
+                base_offset, length, epoch, magic, crc, _, delta, _, timestamp_ms = fields[:9]
+                end = at + length + LOG_OVERHEAD_BYTES
+                last_offset = base_offset + delta
+                if not (
+                    length >= LENGTH_MIN
+                    and position + end <= size
+                    and magic == MAGIC
+                    and base_offset >= next_offset
+                    and delta >= 0
+                    and last_offset <= offset_max
+                ):
                     return _Scanned(position + at, next_offset, True)
                 if end > len(chunk):
                     wanted = max(end - at, _SCAN_CHUNK_BYTES)
                     break
-                batch = view[at:end]
-                if crc32c(batch[ATTRIBUTES_AT:]) != header.crc or not _replay(
-                    segment, producers, header, batch
-                ):
+                if crc32c(view[at + ATTRIBUTES_AT : end]) != crc:
                     return _Scanned(position + at, next_offset, True)
-                if header.partition_leader_epoch > latest_epoch:
-                    latest_epoch = header.partition_leader_epoch
-                    start = _epoch_start(header, next_offset, stored_epochs)
-                    epochs.assign(Epoch(latest_epoch), Offset(start))
-                segment.note_recovered_batch(
-                    position + at, end - at, header.last_offset, header.max_timestamp
-                )
-                next_offset = header.next_offset
+                if fields[9] >= 0 or epoch > latest_epoch:
+                    header = BatchHeader._make(fields)
+                    if not _replay(segment, producers, header, view[at:end]):
+                        return _Scanned(position + at, next_offset, True)
+                    if epoch > latest_epoch:
+                        latest_epoch = epoch
+                        start = _epoch_start(header, next_offset, stored_epochs)
+                        epochs.assign(Epoch(epoch), Offset(start))
+                note(position + at, end - at, last_offset, timestamp_ms)
+                next_offset = last_offset + 1
                 at = end
         if at == 0 and wanted == _SCAN_CHUNK_BYTES:
             break  # fewer bytes than the file's size promised
@@ -416,17 +426,6 @@ def _epoch_start(header: BatchHeader, next_offset: int, stored: LeaderEpochs) ->
     if entry is not None and next_offset <= entry.start_offset < header.base_offset:
         return entry.start_offset
     return header.base_offset
-
-
-def _is_plausible(header: BatchHeader, next_offset: int, segment: Segment, bytes_left: int) -> bool:
-    """Whether these bytes can be the header of the next batch at all."""
-    return (
-        LENGTH_MIN <= header.batch_length <= bytes_left - LOG_OVERHEAD_BYTES
-        and header.magic == MAGIC
-        and header.base_offset >= next_offset
-        and header.last_offset_delta >= 0
-        and header.last_offset <= segment.offset_max
-    )
 
 
 def _replay(

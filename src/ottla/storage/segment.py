@@ -17,20 +17,21 @@ Invariants: [0, size) of the file is whole batches with increasing offsets. The 
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla.protocol.batches import (
     HEADER,
     HEADER_BYTES,
-    LENGTH_MIN,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
 )
 from ottla.protocol.ids import Offset
-from ottla.runtime.interfaces import Buffer, Disk, File
+from ottla.runtime.interfaces import Buffer, Disk
+from ottla.storage.batch_headers import CorruptSegmentError, iter_headers
 from ottla.storage.core.index_bytes import RELATIVE_OFFSET_MAX, CorruptIndexError
 from ottla.storage.core.offset_index import OffsetIndex
+from ottla.storage.core.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla.storage.core.time_index import NO_TIMESTAMP_MS, TimeIndex, TimestampOffset
 from ottla.storage.core.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.storage.file_pool import FilePool
@@ -42,8 +43,6 @@ _BATCH_SPAN_BYTES = _BATCH_SPAN.size
 
 # One read covers the default index interval and the batch that starts in it, mostly.
 _SCAN_BLOCK_BYTES = 8_192
-# Headers that are all wanted come in larger reads.
-_HEADERS_BLOCK_BYTES = 65_536
 # The batches whose positions stay in memory: more than a follower usually lags behind.
 # Two eight-byte numbers each, for the active segment of every partition in use.
 _RECENT_BATCHES_MAX = 128
@@ -56,32 +55,6 @@ _EVERYTHING_BELOW = (1 << 63) - 1
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
-class CorruptSegmentError(Exception):
-    """Bytes below the known size of a segment are not batches."""
-
-
-def iter_headers(
-    file: Callable[[], File], position: int, limit: int
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch in [position, limit), two batch boundaries.
-
-    `file` is asked before each read, as the pool may have closed it meanwhile.
-    """
-    unpack, make = HEADER.unpack_from, BatchHeader._make
-    while position < limit:
-        block = file().pread(min(_HEADERS_BLOCK_BYTES, limit - position), position)
-        at, block_end = 0, len(block) - HEADER_BYTES
-        while at <= block_end:
-            header = make(unpack(block, at))
-            if header.batch_length < LENGTH_MIN:
-                raise CorruptSegmentError(f"{file().path} has no batch at {position + at}")
-            yield position + at, header
-            at += header.batch_length + LOG_OVERHEAD_BYTES
-        if at == 0:
-            raise CorruptSegmentError(f"{file().path} ends inside the header at {position}")
-        position += at
-
-
 class Segment:
     __slots__ = (
         "_cursors",
@@ -89,6 +62,7 @@ class Segment:
         "_disk",
         "_first_timestamp_ms",
         "_index_bytes_max",
+        "_index_cache",
         "_index_interval_bytes",
         "_max_timestamp",
         "_offset_index",
@@ -137,6 +111,7 @@ class Segment:
         self.is_index_saved = True
         self._index_interval_bytes = index_interval_bytes
         self._index_bytes_max = index_bytes_max
+        self._index_cache = pool.indexes
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TransactionIndex | None = None
@@ -228,7 +203,7 @@ class Segment:
         largest = self._max_timestamp
         if largest is None:
             largest = self.max_timestamp
-        if max_timestamp_ms > largest.timestamp_ms:
+        if max_timestamp_ms > largest[0]:
             self._max_timestamp = TimestampOffset(max_timestamp_ms, Offset(last_offset))
         if self.bytes_since_index_entry > self._index_interval_bytes:
             self._add_index_entry(position, last_offset)
@@ -284,8 +259,32 @@ class Segment:
     def max_timestamp(self) -> TimestampOffset:
         """The largest timestamp, and the last offset of the first batch that has it."""
         if self._max_timestamp is None:
-            self._max_timestamp = self.time_index.last
+            if self._time_index is None:
+                self._max_timestamp = self._read_last_time_entry()
+            if self._max_timestamp is None:
+                self._max_timestamp = self.time_index.last
         return self._max_timestamp
+
+    def _read_last_time_entry(self) -> TimestampOffset | None:
+        """Only the end of the index file, which is all that retention asks of most segments."""
+        try:
+            file = self._disk.open(self.path(FileKind.TIME_INDEX), writable=False)
+        except FileNotFoundError:
+            return None
+        try:
+            size = file.size()
+            data = file.pread(TIME_ENTRY_BYTES, size - TIME_ENTRY_BYTES) if size else b""
+        finally:
+            file.close()
+        if size % TIME_ENTRY_BYTES or not any(data):
+            return None  # torn, or the zeros that Kafka reserves: it must be read in full
+        try:
+            index = TimeIndex(
+                Offset(self.base_offset), index_bytes_max=self._index_bytes_max, data=data
+            )
+        except CorruptIndexError:
+            return None
+        return index.last
 
     @property
     def first_timestamp_ms(self) -> int:
@@ -322,7 +321,8 @@ class Segment:
         """Index a batch that recovery found in the file."""
         if position == 0:
             self._first_timestamp_ms = max_timestamp_ms
-        if max_timestamp_ms > self.max_timestamp.timestamp_ms:
+        largest = self._max_timestamp
+        if largest is None or max_timestamp_ms > largest[0]:
             self._max_timestamp = TimestampOffset(max_timestamp_ms, Offset(last_offset))
         if self.bytes_since_index_entry > self._index_interval_bytes:
             self._add_index_entry(position, last_offset)
@@ -386,6 +386,7 @@ class Segment:
             return self._rebuild_indexes()
         self._offset_index, self._time_index = offset_index, time_index
         self.is_index_full = offset_index.is_full or time_index.is_full
+        self._index_cache.note_loaded(self)
         return offset_index, time_index
 
     def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -597,3 +598,4 @@ class Segment:
         creates = self.log.creates
         self.log.retire()
         self.log = pool.handle(self.path(FileKind.LOG), creates=creates)
+        self._index_cache = pool.indexes
