@@ -301,11 +301,14 @@ class ClassicGroup:
         if write.metadata.generation != self.generation:
             return out
         if write.purpose is Purpose.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
-            self._answer_syncs(code, out)
+            self._answer_syncs(code, out, now)
             self._prepare_rebalance(out, now)
         elif write.purpose is Purpose.STATIC_MEMBER and self.state is GroupState.STABLE:
+            # The log may know the old id or the new one; the next generation settles it.
             for member in self.members:
                 self._answer_join(member, join_error(code, NO_MEMBER_ID), out)
+                self._keep_alive(member, now)
+            self._prepare_rebalance(out, now)
         return out
 
     def on_loaded(self, now: Moment) -> None:
@@ -502,7 +505,7 @@ class ClassicGroup:
 
     def _prepare_rebalance(self, out: Effects, now: Moment) -> None:
         if self.state is GroupState.COMPLETING_REBALANCE:
-            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS, out)
+            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS, out, now)
         self._pending_syncs.clear()
         self._sync_deadline_ms = NEVER_MS
         is_initial = self.state is GroupState.EMPTY
@@ -516,7 +519,7 @@ class ClassicGroup:
             self._set_join_deadline(now.monotonic_ms + delay_ms)
             if delay_ms <= 0:
                 self._on_join_deadline(out, now)
-        elif self._have_all_joined():
+        elif not self.members or self._have_all_joined():
             self._complete_join(out, now)
         else:
             self._set_join_deadline(now.monotonic_ms + self.members.rebalance_timeout_ms())
@@ -637,10 +640,12 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return member
 
-    def _answer_syncs(self, code: ErrorCode, out: Effects) -> None:
+    def _answer_syncs(self, code: ErrorCode, out: Effects, now: Moment) -> None:
         for member in self.members:
             member.assignment = NO_ASSIGNMENT
-            self._answer_sync(member, sync_error(code), out)
+            if member.awaiting_sync is not None:
+                self._answer_sync(member, sync_error(code), out)
+                self._keep_alive(member, now)  # it could not send heartbeats while it waited
 
     # Small steps
 
