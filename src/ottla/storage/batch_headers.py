@@ -13,14 +13,18 @@ from ottla.protocol.batches import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
 )
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.runtime.interfaces import File
 
 # Several small batches come with one read; of a large one little is read in vain.
 _BLOCK_BYTES = 65_536
 
 
-class CorruptSegmentError(Exception):
+class CorruptSegmentError(KafkaError):
     """Bytes below the known size of a segment are not batches."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, sentence)
 
 
 def iter_headers(

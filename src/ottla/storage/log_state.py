@@ -228,6 +228,8 @@ class LogState:
             self._delete_segments([active])  # it holds nothing, and never will
         self._segments.add(segment)
         self._active = segment
+        # That one may have been the first: what it would have held never was.
+        self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
         self._plan_roll()
 
     def _new_segment(self, base_offset: int) -> Segment:

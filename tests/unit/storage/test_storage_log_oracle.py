@@ -97,6 +97,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         self.log.roll()
+        passed = range(self.start, self.log.log_start_offset)
+        assert not any(header.last_offset in passed for header, _ in self.batches)
+        self.start = self.log.log_start_offset
 
     @rule()
     def flush(self) -> None:
