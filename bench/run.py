@@ -92,12 +92,13 @@ def compare(
 def _warm_up(brokers: Mapping[Kind, BrokerProcess], effort: Effort, say: Say) -> None:
     """Let Apache Kafka compile its hot paths, and both fill their caches."""
     for kind, broker in brokers.items():
-        say(f"warming {kind} for {effort.warmup_s:g} s")
+        count = effort.warmup_requests
+        say(f"warming {kind} with {count:,} requests")
         with contextlib.suppress(Missing, LoadFailed):
-            half = effort.warmup_s / 2
-            generators.rawload(broker, "warm", create=True, seconds=half)
-            flags = {"mode": "fetch", "offsets": 100, "maxbytes": 100_000, "seconds": half}
-            generators.rawload(broker, "warm", **flags)
+            generators.rawload(broker, "warm", create=True, requests=count)
+            flags = {"mode": "fetch", "offsets": 100, "maxbytes": 1_024}
+            generators.rawload(broker, "warm", requests=count // 2, **flags)
+            generators.rawload(broker, "warm", requests=count // 40, records=60, size=1_000)
 
 
 def _sample(
@@ -119,12 +120,16 @@ def _sample(
     def measure(broker: BrokerProcess) -> None:
         collect(rows, broker.kind, load.measure(broker))
 
+    def discard(broker: BrokerProcess) -> None:
+        load.measure(broker)
+
     if load.prepare is not None:
         for kind in brokers:
             attempt(kind, load.prepare)
-    for name in turns(list(brokers), rounds):
+    discarded = 0 if load.is_slow else effort.discarded_rounds
+    for index, name in enumerate(turns(list(brokers), discarded + rounds)):
         if name not in failed:
-            attempt(Kind(name), measure)
+            attempt(Kind(name), discard if index < discarded * len(brokers) else measure)
     first = rows[0]
     ratio = "" if first.ratio is None else f"{first.ratio:.2f}x"
     say(f"{load.name}: {' '.join(first.cells()[2:4])} {first.figure.unit} {ratio}")
