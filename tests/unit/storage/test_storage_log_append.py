@@ -232,6 +232,8 @@ def test_a_full_disk_refuses_one_append_and_the_log_goes_on() -> None:
     with pytest.raises(DiskFull):
         bench.log.append_as_leader(bench.batch(), leader_epoch=0)
     assert bench.content() == before
+    path = f"{DIRECTORY}/{0:020d}.log"
+    assert bench.simulation.runtime("a").disk.read_bytes(path) == before
     bench.disk.limit_space(None)
     assert bench.log.append_as_leader(bench.batch(), leader_epoch=0).base_offset == 1
     assert not bench.failures
