@@ -57,6 +57,7 @@ INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_
 
 class Segment:
     __slots__ = (
+        "_block",
         "_cursors",
         "_directory",
         "_disk",
@@ -125,6 +126,7 @@ class Segment:
         # Offsets above it are known to be in the recent batches or nowhere in this segment.
         self._recent_floor = base_offset - 1 if size == 0 else _EVERYTHING_BELOW
         self._cursors: dict[int, int] = {}
+        self._block: tuple[int, bytes] = (0, b"")  # what a scan read last, and from where
 
     @classmethod
     def create(
@@ -451,28 +453,25 @@ class Segment:
         if recent and recent[0] <= wanted:
             boundary: int = recent[bisect_right(recent, wanted) - 1]
             return max(boundary, start)
-        index = self.offset_index
-        slot = bisect_right(range(len(index)), wanted, key=lambda at: index.entry(at).position) - 1
-        position = max(index.entry(slot).position, start) if slot >= 0 else start
+        position = start
+        if bytes_max > self._index_interval_bytes:
+            position = max(self.offset_index.floor_position(wanted), start)
         unpack = _BATCH_SPAN.unpack_from
-        file = self.log.use()
         next_offset = -1
         while position < limit:
-            block = file.pread(min(_SCAN_BLOCK_BYTES, limit - position), position)
-            at, block_end = 0, len(block) - _BATCH_SPAN_BYTES
+            block, at = self._block_at(position, limit)
+            block_start, block_end = position - at, len(block) - _BATCH_SPAN_BYTES
             while at <= block_end:
                 base_offset, length, delta = unpack(block, at)
-                end = position + at + length + LOG_OVERHEAD_BYTES
+                end = block_start + at + length + LOG_OVERHEAD_BYTES
                 if end > wanted:
-                    position += at
+                    position = block_start + at
                     if next_offset >= 0:
                         self.remember_cursor(next_offset, position)
                     return position
                 next_offset = base_offset + delta + 1
                 at += length + LOG_OVERHEAD_BYTES
-            if at == 0:
-                raise CorruptSegmentError(f"{self.log.path} ends inside the header at {position}")
-            position += at
+            position = block_start + at
         return limit
 
     def remember_cursor(self, next_offset: int, position: int) -> None:
@@ -516,20 +515,33 @@ class Segment:
 
     def _scan_for(self, offset: int, position: int) -> int | None:
         unpack = _BATCH_SPAN.unpack_from
-        file = self.log.use()
         size = self.size
         while position < size:
-            block = file.pread(min(_SCAN_BLOCK_BYTES, size - position), position)
-            at, block_end = 0, len(block) - _BATCH_SPAN_BYTES
+            block, at = self._block_at(position, size)
+            block_start, block_end = position - at, len(block) - _BATCH_SPAN_BYTES
             while at <= block_end:
                 base_offset, length, delta = unpack(block, at)
                 if base_offset + delta >= offset:
-                    return position + at
+                    return block_start + at
                 at += length + LOG_OVERHEAD_BYTES
-            if at == 0:
-                raise CorruptSegmentError(f"{self.log.path} ends inside the header at {position}")
-            position += at
+            position = block_start + at
         return None
+
+    def _block_at(self, position: int, size: int) -> tuple[bytes, int]:
+        """Bytes of the file with at least a header at `position`, and where in them it lies.
+
+        A reader looks for a place and then for how far it may go from there: one read mostly
+        serves both, as batches in the file do not change.
+        """
+        block_start, block = self._block
+        at = position - block_start
+        if at >= 0 and len(block) - at >= _BATCH_SPAN_BYTES:
+            return block, at
+        block = self.log.use().pread(min(_SCAN_BLOCK_BYTES, size - position), position)
+        if len(block) < _BATCH_SPAN_BYTES:
+            raise CorruptSegmentError(f"{self.log.path} ends inside the header at {position}")
+        self._block = (position, block)
+        return block, 0
 
     # Cutting and deleting.
 
@@ -573,6 +585,7 @@ class Segment:
 
     def _forget_positions(self) -> None:
         self._cursors.clear()
+        self._block = (0, b"")
         del self._recent_last_offsets[:]
         del self._recent_positions[:]
         self._recent_floor = _EVERYTHING_BELOW

@@ -58,6 +58,8 @@ def test_offset_index_agrees_with_a_list(
         for position in range(0, 31 * 70, 35):
             above = [e for e in entries if e.position >= position]
             assert index.upper_bound(position) == (above[0] if above else None)
+            below = [entry.position for entry in entries if entry.position <= position]
+            assert index.floor_position(position) == (below[-1] if below else 0)
 
 
 @given(
@@ -122,10 +124,10 @@ def test_a_lone_entry_of_zeros_in_a_time_index_is_an_entry() -> None:
     assert index.last == TimestampOffset(0, BASE)
 
 
-def test_reading_a_file_does_not_copy_it_until_it_changes() -> None:
+def test_appending_to_what_a_file_held_continues_it() -> None:
     content = pack(">iiii", 1, 70, 5, 140)
     index = offset_index(content)
-    assert index.data is content
+    assert index.data == content
     index.append(Offset(BASE + 6), 210)
     assert content == pack(">iiii", 1, 70, 5, 140)
     assert index.data == content + pack(">ii", 6, 210)
