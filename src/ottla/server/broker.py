@@ -57,6 +57,7 @@ STOP_GRACE_SECONDS = 5.0
 # Rolled segments are synced soon, without waiting for flush.ms.
 FLUSH_TICK_MS = 1000
 SESSION_ID_MAX = 2**31 - 1
+FATAL = "fatal"  # names the reason why the broker gave up
 
 
 class Broker:
@@ -207,8 +208,14 @@ class Broker:
         self.logs.close(
             broker_epoch=self._broker_epoch, high_watermarks=dict(self.replicas.high_watermarks())
         )
-        await self.metadata.stop()
-        self._http.close()
+        try:
+            await self.metadata.stop()
+        except (OSError, KafkaError) as error:
+            if FATAL not in self._health.reasons:
+                raise
+            log.error("the metadata log was not closed in order: %s", error)
+        finally:
+            self._http.close()
 
     async def _listen(self) -> None:
         config = self.config
@@ -348,7 +355,7 @@ class Broker:
 
     def _give_up(self, reason: str) -> None:
         """Without a log directory or the metadata log there is nothing left to serve."""
-        self._health.reasons["fatal"] = reason
+        self._health.reasons[FATAL] = reason
         if self._on_fatal is not None and self._loop is not None:
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             self._loop.call_soon(self._on_fatal, error)

@@ -83,7 +83,11 @@ def replicas_to_assign(
     keys: Iterable[PartitionKey],
     directory_of: Callable[[TopicPartition], UUID | None],
 ) -> list[ReplicaDirectory]:
-    """Which of these partitions lie elsewhere than the metadata says."""
+    """Which of these partitions lie elsewhere than the metadata says.
+
+    One that is lost stays where it is known to be, so that it can be led again from there.
+    """
+    broker = image.brokers[broker_id]
     found = []
     for key in keys:
         topic = image.topic_with_id(key.topic_id)
@@ -91,7 +95,10 @@ def replicas_to_assign(
         if topic is None or partition is None or broker_id not in partition.replicas:
             continue
         actual = directory_of(TopicPartition(topic.name, key.partition))
-        if actual is not None and actual != partition.directory_of(broker_id):
+        recorded = partition.directory_of(broker_id)
+        if actual == LOST_DIRECTORY and not broker.has_online_directory(recorded):
+            continue
+        if actual is not None and actual != recorded:
             found.append(ReplicaDirectory(key.topic_id, key.partition, actual))
     return found
 
