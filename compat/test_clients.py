@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from bench.brokers import BrokerProcess, Missing
 
-from compat import scenario, toolchains
+from compat import page, scenario, toolchains
 from compat.allow_list import Judge
 from compat.scenario import Results, Scenario
 
@@ -68,6 +68,7 @@ def test_client_performs_step(client: str, step: str, broker: BrokerProcess, jud
     performance = _perform(client, broker)
     result = performance.results.get(step)
     if result is not None and "skipped" in result:
+        assert not page.is_offered(client, step), f"unexpectedly skipped: {result['skipped']}"
         pytest.skip(result["skipped"])
     with judge.judging(client, step):
         assert result is not None, f"the driver did not come to it: {performance.stderr[-1500:]}"

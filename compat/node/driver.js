@@ -167,8 +167,8 @@ async function main() {
     try {
       print({ step: step.name, value: await driver[step.op](step) });
     } catch (error) {
-      const kind = error instanceof NotOffered ? "skipped" : "error";
-      print({ step: step.name, [kind]: `${error.name}: ${error.message}` });
+      if (error instanceof NotOffered) print({ step: step.name, skipped: error.message });
+      else print({ step: step.name, error: `${error.name}: ${error.message}` });
     }
   }
   await driver.admin.disconnect();

@@ -1,0 +1,27 @@
+"""The page on compatibility says what the allow-list requires, and nothing else."""
+
+from fnmatch import fnmatch
+
+from compat import allow_list, page, scenario, toolchains
+
+
+def test_page_is_current() -> None:
+    assert page.PATH.read_text() == page.render(allow_list.load()), (
+        "run `python -m compat.page` and commit docs/compatibility.md"
+    )
+
+
+def test_listed_steps_of_clients_exist() -> None:
+    listed = allow_list.load()
+    for client in toolchains.DRIVERS:
+        assert set(listed.get(client, ())) <= set(scenario.STEP_NAMES)
+
+
+def test_allow_list_is_written_as_it_is_dumped() -> None:
+    assert allow_list.PATH.read_text() == allow_list.dump(allow_list.load())
+
+
+def test_every_step_belongs_to_a_capability() -> None:
+    for step in scenario.STEP_NAMES:
+        titles = [title for title, pattern in page.CAPABILITIES if fnmatch(step, pattern)]
+        assert len(titles) == 1, (step, titles)
