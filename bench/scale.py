@@ -62,14 +62,22 @@ def raise_file_limit() -> int:
 
 
 @contextlib.contextmanager
-def _connected(broker: BrokerProcess, count: int, first_bytes: bytes) -> Iterator[int]:
-    """Open connections that say something once; yields how many the broker took."""
+def _connected(
+    broker: BrokerProcess, count: int, first_bytes: bytes, *, is_answered: bool
+) -> Iterator[int]:
+    """Open connections that say something once; yields how many the broker took.
+
+    Waiting for each answer keeps the queue of unaccepted connections short: where it overflows,
+    the kernel drops the attempt and repeats it a second later.
+    """
     with contextlib.ExitStack() as stack:
         held = 0
         for _ in range(count):
             try:
                 peer = stack.enter_context(socket.create_connection(broker.address, timeout=10))
                 peer.sendall(first_bytes)
+                if is_answered:
+                    peer.recv(4096)
             except OSError:
                 break
             held += 1
@@ -88,7 +96,7 @@ def _peak_rss(broker: BrokerProcess, seconds: float) -> int:
 def _idle_connections(broker: BrokerProcess) -> dict[str, float]:
     wanted = min(IDLE_CONNECTIONS, raise_file_limit() - SPARE_FILES)
     before = broker.usage().rss_bytes
-    with _connected(broker, wanted, HELLO) as held:
+    with _connected(broker, wanted, HELLO, is_answered=True) as held:
         peak = _peak_rss(broker, WATCH_S)
     return {"idle_connections_mb": (peak - before) / 1e6, "idle_connections": held}
 
@@ -96,7 +104,7 @@ def _idle_connections(broker: BrokerProcess) -> dict[str, float]:
 def _announced_frames(broker: BrokerProcess) -> dict[str, float]:
     before = broker.usage().rss_bytes
     frame_head = struct.pack(">ihhih", ANNOUNCED_BYTES, 0, 9, 1, -1)
-    with _connected(broker, ANNOUNCING_CONNECTIONS, frame_head):
+    with _connected(broker, ANNOUNCING_CONNECTIONS, frame_head, is_answered=False):
         peak = _peak_rss(broker, WATCH_S)
         try:
             with broker.connect() as connection:
