@@ -397,6 +397,8 @@ class LogManager:
             log.expire_producers()
         except LogDirFailure:
             return 0  # noted when it was raised: the directory is offline
+        except DiskFull:
+            return 0  # other logs may have something to give
         return deleted
 
     def _visit(self, handle: LogHandle, high_watermark_of: HighWatermarkOf) -> int:
@@ -405,7 +407,7 @@ class LogManager:
             log = self.get(handle.topic_partition)
             deleted = self._retain(handle, log, high_watermark_of)
             log.close()
-        except LogDirFailure:
+        except (LogDirFailure, DiskFull):
             return 0
         handle.let_go()
         return deleted
@@ -435,6 +437,8 @@ class LogManager:
                 await self.open(handle.topic_partition)
             except LogDirFailure:
                 continue  # noted when it was raised
+            except DiskFull:
+                self._to_recover.insert(0, handle)
 
     async def _remove_doomed(self) -> None:
         now_ms = self._runtime.clock.wall_ms()

@@ -35,7 +35,7 @@ from ottla.storage.batch_headers import CorruptSegmentError
 from ottla.storage.core.index_bytes import CorruptIndexError
 from ottla.storage.core.leader_epochs import LeaderEpochs
 from ottla.storage.core.producer_state import ProducerState
-from ottla.storage.failures import LogDirFailure
+from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import (
     LEADER_EPOCHS,
@@ -87,6 +87,8 @@ def open_log(
 ) -> PartitionLog:
     """The log in `directory`, recovered if need be. Raises LogDirFailure.
 
+    DiskFull if a recovery found no room for what it has to write; it may be tried again.
+
     `on_failure` is told of later failures only; this one is the caller's to handle.
     """
     try:
@@ -94,6 +96,8 @@ def open_log(
         loaded = loader.load()
         loader.hand_over(loaded.segments, pool)
     except (OSError, MalformedFileError, CorruptSegmentError) as error:
+        if isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
+            raise DiskFull(directory, error) from error
         raise LogDirFailure(directory.rpartition("/")[0], error) from error
     return PartitionLog(
         runtime,
