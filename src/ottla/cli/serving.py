@@ -67,7 +67,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, http_address: HttpAddr
     from ottla.runtime.real import real_runtime, settle_memory
     from ottla.server.broker import Broker
 
-    runtime = real_runtime()
+    runtime = real_runtime(offload_threads=config.background_threads)
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[None] = loop.create_future()
     task = asyncio.current_task()

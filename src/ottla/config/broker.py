@@ -69,9 +69,7 @@ class BrokerConfig:
     advertised_listeners: tuple[Listener, ...]
     auto_create_topics_enable: bool
     background_threads: int
-    broker_heartbeat_interval_ms: int
     broker_rack: str | None
-    broker_session_timeout_ms: int
     compression_gzip_level: int
     compression_lz4_level: int
     compression_type: str
@@ -79,31 +77,10 @@ class BrokerConfig:
     connections_max_idle_ms: int
     controller_listener_names: tuple[str, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
-    controller_quorum_election_backoff_max_ms: int
-    controller_quorum_election_timeout_ms: int
-    controller_quorum_fetch_max_bytes: int
-    controller_quorum_fetch_snapshot_max_bytes: int
-    controller_quorum_fetch_timeout_ms: int
-    controller_quorum_request_timeout_ms: int
-    controller_quorum_retry_backoff_ms: int
     controller_quorum_voters: tuple[Voter, ...]
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_regex_refresh_interval_ms: int
-    group_consumer_session_timeout_ms: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -111,10 +88,6 @@ class BrokerConfig:
     inter_broker_listener_name: str
     listener_security_protocol_map: Mapping[str, str]
     listeners: tuple[Listener, ...]
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
     log_cleanup_policy: frozenset[str]
     log_dirs: tuple[str, ...]
     log_flush_interval_messages: int
@@ -146,13 +119,11 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
-    metadata_max_idle_interval_ms: int
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     min_insync_replicas: int
     node_id: int
     num_partitions: int
-    num_replica_fetchers: int
     offset_metadata_max_bytes: int
     offsets_commit_timeout_ms: int
     offsets_load_buffer_size: int
@@ -165,21 +136,10 @@ class BrokerConfig:
     process_roles: frozenset[str]
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
-    queued_max_requests: int
-    replica_fetch_backoff_ms: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
-    replica_lag_time_max_ms: int
-    replica_socket_timeout_ms: int
-    request_timeout_ms: int
     socket_listen_backlog_size: int
     socket_request_max_bytes: int
     unclean_leader_election_enable: bool
-    unstable_api_versions_enable: bool
-    unstable_feature_versions_enable: bool
 
     advertised_controller_listeners: tuple[Listener, ...]
     values: Mapping[str, ConfigValue]  # of every key, after dynamic changes

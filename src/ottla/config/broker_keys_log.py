@@ -111,7 +111,6 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("How long tombstones of compacted topics stay readable, unless the topic says otherwise."),
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
-        used=True,
     ),
     boolean(
         "log.cleaner.enable",
@@ -151,7 +150,6 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "After how long a record must become eligible for compaction.",
         validator=Between(1),
         update_mode=CLUSTER_WIDE,
-        used=True,
     ),
     double(
         "log.cleaner.min.cleanable.ratio",
@@ -160,7 +158,6 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "The share of not yet cleaned bytes from which a log is worth cleaning.",
         validator=Between(0, 1),
         update_mode=CLUSTER_WIDE,
-        used=True,
     ),
     long(
         "log.cleaner.min.compaction.lag.ms",
@@ -169,7 +166,6 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long a record stays uncompacted at least.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
-        used=True,
     ),
     integer(
         "log.cleaner.threads",

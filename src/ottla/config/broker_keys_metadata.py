@@ -19,7 +19,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         MEDIUM,
         "How often a broker tells the controller that it lives.",
-        used=True,
     ),
     integer(
         "broker.id",
@@ -40,7 +39,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         9000,
         MEDIUM,
         "After how long without a heartbeat the controller fences a broker.",
-        used=True,
     ),
     boolean(
         "controlled.shutdown.enable",
@@ -99,7 +97,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "The longest wait before another election after one without a winner.",
         validator=Between(0),
-        used=True,
     ),
     integer(
         "controller.quorum.election.timeout.ms",
@@ -107,7 +104,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How long a candidate waits for votes before it tries again.",
         validator=Between(0),
-        used=True,
     ),
     integer(
         "controller.quorum.fetch.max.bytes",
@@ -115,7 +111,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "The most bytes of metadata log that one fetch of the quorum brings.",
         validator=Between(1),
-        used=True,
     ),
     integer(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -123,7 +118,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "The most bytes of a metadata snapshot that one FetchSnapshot brings.",
         validator=Between(1),
-        used=True,
     ),
     integer(
         "controller.quorum.fetch.timeout.ms",
@@ -134,7 +128,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
             "resigns."
         ),
         validator=Between(0),
-        used=True,
     ),
     integer(
         "controller.quorum.request.timeout.ms",
@@ -142,7 +135,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How long a request of the quorum may take.",
         validator=Between(0),
-        used=True,
     ),
     integer(
         "controller.quorum.retry.backoff.ms",
@@ -150,7 +142,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "How long to wait before a failed request of the quorum is sent again.",
         validator=Between(0),
-        used=True,
     ),
     listing(
         "controller.quorum.voters",
@@ -237,7 +228,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "How often the active controller appends a record that changes nothing; 0 is never.",
         validator=Between(0),
-        used=True,
     ),
     long(
         "metadata.max.retention.bytes",
@@ -282,7 +272,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         HIGH,
         "Whether request versions that are still in development are offered.",
-        used=True,
         internal=True,
     ),
     boolean(
@@ -290,7 +279,6 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         HIGH,
         "Whether feature levels that are still in development are offered.",
-        used=True,
         internal=True,
     ),
 )

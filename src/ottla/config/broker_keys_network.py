@@ -179,14 +179,12 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many requests may wait before no more are read from the network.",
         validator=Between(1),
-        used=True,
     ),
     integer(
         "request.timeout.ms",
         30_000,
         HIGH,
         "How long a request between brokers may take.",
-        used=True,
     ),
     string(
         "security.inter.broker.protocol",

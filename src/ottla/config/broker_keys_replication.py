@@ -51,7 +51,6 @@ REPLICATION_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How many connections a follower fetches through from each leader.",
         validator=Between(1),
         update_mode=CLUSTER_WIDE,
-        used=True,
     ),
     integer(
         "replica.fetch.backoff.ms",
@@ -59,7 +58,6 @@ REPLICATION_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How long a follower rests after a failed fetch.",
         validator=Between(0),
-        used=True,
     ),
     integer(
         "replica.fetch.max.bytes",
@@ -67,25 +65,20 @@ REPLICATION_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Bytes that a follower asks for of each partition.",
         validator=Between(0),
-        used=True,
     ),
-    integer(
-        "replica.fetch.min.bytes", 1, HIGH, "Bytes for which a follower's fetch waits.", used=True
-    ),
+    integer("replica.fetch.min.bytes", 1, HIGH, "Bytes for which a follower's fetch waits."),
     integer(
         "replica.fetch.response.max.bytes",
         10_485_760,
         MEDIUM,
         "Bytes that a follower asks for in one whole fetch.",
         validator=Between(0),
-        used=True,
     ),
     integer(
         "replica.fetch.wait.max.ms",
         500,
         HIGH,
         "How long a follower's fetch waits for new records.",
-        used=True,
     ),
     long(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -99,7 +92,6 @@ REPLICATION_KEYS: Final[tuple[ConfigKey, ...]] = (
         30_000,
         HIGH,
         "After how long behind the leader a follower leaves the in-sync replicas.",
-        used=True,
     ),
     string(
         "replica.selector.class",
@@ -118,7 +110,6 @@ REPLICATION_KEYS: Final[tuple[ConfigKey, ...]] = (
         30_000,
         HIGH,
         "How long a follower's request may take.",
-        used=True,
     ),
     boolean(
         "unclean.leader.election.enable",

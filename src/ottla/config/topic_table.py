@@ -74,7 +74,6 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long the tombstones of a compacted topic stay readable.",
         validator=Between(0),
         synonyms=("log.cleaner.delete.retention.ms",),
-        used=True,
     ),
     long(
         "file.delete.delay.ms",
@@ -157,7 +156,6 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "After how long a record must become eligible for compaction.",
         validator=Between(1),
         synonyms=("log.cleaner.max.compaction.lag.ms",),
-        used=True,
     ),
     integer(
         "max.message.bytes",
@@ -202,7 +200,6 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "The share of not yet cleaned bytes from which the log is worth cleaning.",
         validator=Between(0, 1),
         synonyms=("log.cleaner.min.cleanable.ratio",),
-        used=True,
     ),
     long(
         "min.compaction.lag.ms",
@@ -211,7 +208,6 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long a record stays uncompacted at least.",
         validator=Between(0),
         synonyms=("log.cleaner.min.compaction.lag.ms",),
-        used=True,
     ),
     integer(
         "min.insync.replicas",

@@ -47,6 +47,7 @@ from ottla.metadata.snapshot import TransactionResolver, image_records
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import NO_OFFSET, BrokerId, Epoch, Offset
 from ottla.raft.driver import QuorumError, RaftDriver
+from ottla.raft.log import SEGMENT_BYTES, SEGMENT_MS
 from ottla.raft.node import Quorum
 from ottla.raft.snapshots import (
     BOOTSTRAP_FILE_NAME,
@@ -72,6 +73,8 @@ class SnapshotPolicy(NamedTuple):
     interval_ms: int = 60 * 60 * 1000  # 0: only by size
     retention_bytes: int = 100 * 1024 * 1024
     retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    segment_bytes: int = SEGMENT_BYTES
+    segment_ms: int = SEGMENT_MS
 
 
 class _Pending(NamedTuple):
@@ -167,6 +170,8 @@ class MetadataNode:
             directory_id=self.directory_id,
             log_dir=self.directory,
             static_voter_ids=self._static_voter_ids,
+            segment_bytes=self._policy.segment_bytes,
+            segment_ms=self._policy.segment_ms,
             on_commit=self._on_commit,
             on_failure=self._on_failure,
         )

@@ -24,7 +24,7 @@ from ottla.raft.control_records import (
     VoterEndpoint,
     VotersRecord,
 )
-from ottla.raft.log import DIRECTORY_NAME, MetadataLog
+from ottla.raft.log import DIRECTORY_NAME, SEGMENT_BYTES, SEGMENT_MS, MetadataLog
 from ottla.raft.node import Effects, Quorum, RaftNode
 from ottla.raft.quorum_state import (
     FILE_NAME,
@@ -63,11 +63,18 @@ class RaftDriver:
         directory_id: UUID,
         log_dir: str,
         static_voter_ids: Sequence[int] = (),
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_ms: int = SEGMENT_MS,
         on_commit: Callable[[Offset], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.node_id = node_id
-        self.log = MetadataLog(runtime, f"{log_dir}/{DIRECTORY_NAME}")
+        self.log = MetadataLog(
+            runtime,
+            f"{log_dir}/{DIRECTORY_NAME}",
+            segment_bytes=segment_bytes,
+            segment_ms=segment_ms,
+        )
         self.quorum = static_quorum(static_voter_ids)
         self.next_offset = Offset(0)
         self.failure: BaseException | None = None

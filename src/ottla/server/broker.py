@@ -113,6 +113,8 @@ class Broker:
                 config.metadata_log_max_snapshot_interval_ms,
                 config.metadata_max_retention_bytes,
                 config.metadata_max_retention_ms,
+                config.metadata_log_segment_bytes,
+                config.metadata_log_segment_ms,
             ),
             on_failure=self._on_metadata_failure,
             lock_directory=config.metadata_log_dir.rstrip("/")

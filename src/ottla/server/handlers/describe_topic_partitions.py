@@ -12,8 +12,6 @@ from ottla.server.operations import TOPIC_OPERATIONS
 from ottla.server.services import Services
 from ottla.server.topology import INTERNAL_TOPICS, partition_fields
 
-PARTITIONS_MAX = 2000  # Kafka's max.request.partition.size.limit
-
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
     image = services.image
@@ -27,7 +25,8 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         names = [name for name in names if name >= cursor.topic_name]
         if names and names[0] == cursor.topic_name:
             first_partition = cursor.partition_index
-    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    limit = services.config.max_request_partition_size_limit
+    room = max(1, min(request.response_partition_limit, limit))
     topics: list[Fields] = []
     next_cursor = None
     for name in names:
