@@ -315,6 +315,51 @@ def test_a_disk_that_vanishes_takes_only_its_partitions_and_gives_them_back(node
         assert node.read_all("t", partition) == [b"before", b"during"]
 
 
+def test_a_disk_that_returns_does_not_bring_back_a_topic_that_was_deleted(node: Node) -> None:
+    # The disk that goes comes first, so that its old logs are found before the new ones.
+    node.configure(f"{node.second},{node.first}\nmetadata.log.dir={node.first}")
+    node.format()
+    node.start()
+    node.create_topic("t", 2)
+    for partition in range(2):
+        assert node.produce("t", partition, b"old").error_code == ErrorCode.NONE
+    node.stop()
+    missing(node)
+    node.start()
+    answer = node.ask(ApiKey.DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout": 5000})
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    node.create_topic("t", 2)
+    for partition in range(2):
+        assert node.produce("t", partition, b"new").error_code == ErrorCode.NONE
+    node.kill()
+    back(node)
+    for _ in range(2):
+        node.start()
+        for partition in range(2):
+            assert node.read_all("t", partition) == [b"new"]
+        assert node.places("t") == {"first": [0, 1], "second": []}
+        node.kill()
+
+
+def test_a_new_disk_in_the_place_of_a_dead_one_starts_empty(node: Node) -> None:
+    node.format()
+    node.start()
+    node.create_topic("t", 2)
+    (lost,), (kept,) = node.places("t")["second"] or [], node.places("t")["first"] or []
+    for partition in (lost, kept):
+        assert node.produce("t", partition, b"before").error_code == ErrorCode.NONE
+    node.stop()
+    shutil.rmtree(node.second)
+    node.format(CLUSTER_ID, "--ignore-formatted")
+    node.start()
+    until(lambda: node.leaders("t") == {lost: (0, 7), kept: (0, 7)}, "both are led")
+    assert node.read_all("t", kept) == [b"before"]
+    assert node.produce("t", lost, b"after").error_code == ErrorCode.NONE
+    node.kill()
+    node.start()
+    assert node.read_all("t", lost) == [b"after"]
+
+
 def missing(node: Node) -> None:
     node.second.rename(node.home / "away")
 

@@ -87,6 +87,8 @@ class LogManager:
         self._pool = FilePool(runtime.disk, open_files_max)
         self._directories = [LogDirectory(runtime, path.rstrip("/")) for path in log_dirs]
         self._handles: dict[TopicPartition, LogHandle] = {}
+        # Found in several directories, as when one was away while its topic was created anew.
+        self._rivals: dict[TopicPartition, list[LogHandle]] = {}
         self._to_recover: list[LogHandle] = []
         self._unopened: Iterator[LogHandle] = iter(())
         self._doomed: list[tuple[int, str]] = []
@@ -107,7 +109,9 @@ class LogManager:
                 self._on_directory_failure(directory.failure)
                 continue
             for topic_partition, handle in directory.handles.items():
-                self._handles.setdefault(topic_partition, handle)
+                known = self._handles.setdefault(topic_partition, handle)
+                if known is not handle:
+                    self._rivals.setdefault(topic_partition, [known]).append(handle)
             self._doomed += [(0, path) for path in directory.deleted_paths]
         if not self.online_directories:
             raise self._nowhere()
@@ -227,6 +231,8 @@ class LogManager:
         """
         known = self._handles.get(topic_partition)
         if known is not None:
+            if topic_partition in self._rivals:
+                return self._choose(topic_partition, topic_id, directory_id)
             return known
         online = self.online_directories
         recorded = [one for one in online if directory_id and one.directory_id == directory_id]
@@ -243,6 +249,29 @@ class LogManager:
             except LogDirFailure:
                 continue  # noted when it was raised; the next one may do
         raise full or self._nowhere()
+
+    def _choose(
+        self, topic_partition: TopicPartition, topic_id: UUID, directory_id: UUID | None
+    ) -> LogHandle:
+        """Of several logs the one of this topic, where it is said to be; others are left alone."""
+
+        def fitness(handle: LogHandle) -> tuple[bool, bool, bool]:
+            is_there = handle.directory.directory_id == directory_id
+            if handle.directory.failure is not None:
+                return False, False, is_there
+            try:
+                return True, handle.topic_id == topic_id, is_there
+            except OSError as error:
+                self.fail(handle.directory, error)
+                return False, False, is_there
+
+        rivals = self._rivals.pop(topic_partition)
+        chosen = max(rivals, key=fitness)
+        for handle in rivals:
+            if handle is not chosen:
+                handle.directory.handles.pop(topic_partition, None)
+        self._handles[topic_partition] = chosen
+        return chosen
 
     def _create_in(
         self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: UUID
