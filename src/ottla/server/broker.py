@@ -309,13 +309,19 @@ class Broker:
         every(FLUSH_TICK_MS, self.logs.on_flush_tick)
         every(PROBE_INTERVAL_MS, self.directories.probe)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
+        every(config.log_flush_offset_checkpoint_interval_ms, self.logs.on_recovery_point_tick)
+        every(
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            self.logs.on_log_start_offset_tick,
+        )
+        every(config.producer_id_expiration_check_interval_ms, self.logs.on_producer_expiry_tick)
         every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
 
     async def _retain(self) -> None:
         await self.logs.on_retention_tick(self._high_watermark_of)
 
     async def _checkpoint(self) -> None:
-        await self.logs.on_checkpoint_tick(dict(self.replicas.high_watermarks()))
+        await self.logs.on_high_watermark_tick(dict(self.replicas.high_watermarks()))
 
     def _high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
         partition = self.replicas.partitions.get(topic_partition)

@@ -13,7 +13,7 @@ for the disk into threads.
 Invariant: a partition is in at most one online directory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -423,7 +423,6 @@ class LogManager:
         try:
             deleted = log.delete_old_segments(high_watermark)
             log.remove_deleted_files(now_ms=self._runtime.clock.wall_ms())
-            log.expire_producers()
         except LogDirFailure:
             return 0  # noted when it was raised: the directory is offline
         except DiskFull:
@@ -497,16 +496,34 @@ class LogManager:
                 job.release()
             log.finish_flush(job)
 
-    async def on_checkpoint_tick(
-        self, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        """Write recovery points, log start offsets and, where given, high watermarks."""
+    async def on_recovery_point_tick(self) -> None:
+        async def write(directory: LogDirectory) -> None:
+            directory.write_recovery_points()
+
+        await self._write_in_each(write)
+
+    async def on_log_start_offset_tick(self) -> None:
+        async def write(directory: LogDirectory) -> None:
+            directory.write_log_start_offsets()
+
+        await self._write_in_each(write)
+
+    async def on_high_watermark_tick(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        async def write(directory: LogDirectory) -> None:
+            await directory.write_high_watermarks_in_thread(high_watermarks)
+
+        await self._write_in_each(write)
+
+    async def on_producer_expiry_tick(self) -> None:
+        """Forget producers that were idle too long, in logs that are open."""
+        for handle in list(self._handles.values()):
+            if handle.log is not None:
+                handle.log.expire_producers()
+
+    async def _write_in_each(self, write: Callable[[LogDirectory], Awaitable[None]]) -> None:
         for directory in self.online_directories:
             try:
-                directory.write_recovery_points()
-                directory.write_log_start_offsets()
-                if high_watermarks:
-                    await directory.write_high_watermarks_in_thread(high_watermarks)
+                await write(directory)
             except DiskFull:
                 continue  # older ones only make a recovery longer; the next tick tries again
             except LogDirFailure as failure:

@@ -153,7 +153,9 @@ def test_checkpoints_survive_a_kill() -> None:
     log = house.logs.get(tp(0))
     log.advance_log_start_offset(2)
     log.flush()
-    house.run(lambda: house.logs.on_checkpoint_tick({tp(0): 4}))
+    house.run(house.logs.on_recovery_point_tick)
+    house.run(house.logs.on_log_start_offset_tick)
+    house.run(lambda: house.logs.on_high_watermark_tick({tp(0): 4}))
     logs = house.kill()
     handle = logs.find(tp(0))
     assert handle is not None
