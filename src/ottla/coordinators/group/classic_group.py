@@ -18,7 +18,14 @@ earliest deadline.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment, Purpose
+from ottla.coordinators.group.effects import (
+    Effects,
+    Fields,
+    GroupWrite,
+    Moment,
+    Purpose,
+    Replacement,
+)
 from ottla.coordinators.group.members import NO_ASSIGNMENT, Member, Members, Protocols, Waiter
 from ottla.coordinators.group.records import GroupMetadata
 from ottla.coordinators.group.states import TRANSITIONS, GroupState
@@ -89,6 +96,7 @@ class ClassicGroup:
         self._is_initial_join = False
         self._initial_delay_left_ms = 0
         self._has_newcomer = False
+        self._assigned_generation = -1  # whose assignment is with the log, or on its way
 
     # What others read
 
@@ -182,7 +190,8 @@ class ClassicGroup:
         if member.awaiting_sync is not None:
             out.reply(member.awaiting_sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = waiter
-        if member.member_id == self.members.leader:
+        if self._is_leader(member) and self._assigned_generation != self.generation:
+            self._assigned_generation = self.generation  # once; a retry must not change it
             given = dict(request.assignments)
             out.writes.append(
                 GroupWrite(
@@ -289,8 +298,8 @@ class ClassicGroup:
             return out  # the group has moved on meanwhile
         if write.purpose is Purpose.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
             self._become_stable(metadata, out, now)
-        elif write.purpose is Purpose.STATIC_MEMBER and self.state is GroupState.STABLE:
-            self._answer_static_member(write, out, now)
+        elif write.replacement is not None and self.state is GroupState.STABLE:
+            self._answer_static_member(write.replacement, out, now)
         return out
 
     def on_write_failed(self, write: GroupWrite, code: ErrorCode, now: Moment) -> Effects:
@@ -450,31 +459,30 @@ class ClassicGroup:
             if self.members.select_protocol() != self.protocol:
                 self._prepare_rebalance(out, now)
                 return
-            response = self._join_response(member)
-            if request.can_skip_assignment:
-                response = {**response, "skip_assignment": self._is_leader(member)}
-            else:
-                # Told that it leads, it would assign; so it is told that somebody else does.
-                response = {**response, "leader": old_leader, "members": []}
             out.writes.append(
                 GroupWrite(
                     Purpose.STATIC_MEMBER,
                     self._metadata((one, one.assignment) for one in self.members),
-                    waiter=None,
-                    response={**response, "member_id": member.member_id},
+                    replacement=Replacement(
+                        member.member_id, old_leader, request.can_skip_assignment
+                    ),
                 )
             )
         else:
             self._maybe_complete_join(out, now)
 
-    def _answer_static_member(self, write: GroupWrite, out: Effects, now: Moment) -> None:
-        response = write.response
-        if response is None:
-            raise InvariantError("a static member was written without an answer")
-        member = self.members.get(response["member_id"])
-        if member is not None:
-            self._answer_join(member, response, out)
-            self._keep_alive(member, now)
+    def _answer_static_member(self, replacement: Replacement, out: Effects, now: Moment) -> None:
+        member = self.members.get(replacement.member_id)
+        if member is None:
+            return  # replaced again, or gone
+        response = dict(self._join_response(member))
+        if replacement.can_skip_assignment:
+            response["skip_assignment"] = self._is_leader(member)
+        elif self._is_leader(member):
+            # Told that it leads, it would assign; so it is told that somebody else does.
+            response.update(leader=replacement.previous_leader or NO_MEMBER_ID, members=[])
+        self._answer_join(member, response, out)
+        self._keep_alive(member, now)
 
     def _update(self, member: Member, request: JoinRequest, waiter: Waiter, out: Effects) -> None:
         if member.awaiting_join is not None:

@@ -26,6 +26,14 @@ class Purpose(Enum):
     EMPTIED = auto()  # the last member is gone
 
 
+class Replacement(NamedTuple):
+    """A static member under its new id, and how it is to be told."""
+
+    member_id: str
+    previous_leader: str | None
+    can_skip_assignment: bool
+
+
 @dataclass(slots=True)
 class GroupWrite:
     """Commit `metadata`, then tell the group; `waiter` gets `response` after that, or an error."""
@@ -34,6 +42,7 @@ class GroupWrite:
     metadata: GroupMetadata
     waiter: Waiter | None = None
     response: Fields | None = None
+    replacement: Replacement | None = None
 
 
 @dataclass(slots=True)
