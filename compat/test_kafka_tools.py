@@ -22,6 +22,10 @@ ROLLING_RECORDS = 320
 ROLLING_CONFIGS = (("segment.bytes", "1048576"), ("index.interval.bytes", "4096"))
 
 
+class ToolFailed(AssertionError):
+    """A tool exited with an error; what it printed, without its stack trace."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def jars() -> Path:
     try:
@@ -33,8 +37,9 @@ def jars() -> Path:
 def tool(main_class: str, *arguments: str, stdin: str | None = None) -> str:
     """What the tool printed; an assertion fails when it exits with an error."""
     done = run_java(main_class, *arguments, stdin=stdin, timeout_s=45)
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, f"{main_class} exits with {done.returncode}: {printed[-2000:]}"
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "\tat " not in line]
+        raise ToolFailed(f"{main_class} exits with {done.returncode}: {' / '.join(said)[:800]}")
     return done.stdout
 
 
