@@ -24,6 +24,10 @@ TOPIC_ALREADY_EXISTS = 36
 LEADER_NOT_READY = (3, 5, 6)
 LEADER_READY_S_MAX = 30.0
 
+# The body of a Metadata request of version 4 for every topic, none of them to be created.
+METADATA_VERSION = 4
+ALL_TOPICS = struct.pack(">i?", -1, False)
+
 FRAME_BYTES_MAX = 64 << 20  # Metadata of 10,000 partitions is under 1 MB.
 
 _CRC32C_POLYNOMIAL = 0x82F63B78
@@ -195,7 +199,7 @@ class Connection:
         """What Metadata says of these topics, or of all of them."""
         body = struct.pack(">i", -1 if names is None else len(names))
         body += b"".join(_string(name) for name in names or ())
-        reader = self.ask(METADATA, 4, body + b"\0")
+        reader = self.ask(METADATA, METADATA_VERSION, body + b"\0")
         reader.int32()
         for _ in range(reader.int32()):  # brokers
             reader.int32(), reader.string(), reader.int32(), reader.string()
