@@ -9,7 +9,6 @@ import os
 from typing import Any
 
 import pytest
-from support.sim_client import SimClient
 
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import ApiKey
@@ -20,6 +19,7 @@ from ottla.runtime.simulated import Simulation
 from ottla.runtime.simulated.incarnation import NodeDown
 from ottla.server.broker import Broker
 from ottla.testing.single_node import format_if_needed, single_node_properties
+from support.sim_client import SimClient
 
 FIRST_SEED = int(os.environ.get("OTTLA_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("OTTLA_SEEDS", "8")))
