@@ -11,7 +11,7 @@ from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
-GROUP_TYPE = "Classic"
+GROUP_TYPE = "classic"
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
@@ -30,7 +30,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
             for group in services.groups.list_groups()
             if group.state is not GroupState.DEAD
             and (not states or group.state.value.lower() in states)
-            and (not types or GROUP_TYPE.lower() in types)
+            and (not types or GROUP_TYPE in types)
         ]
     except KafkaError as error:
         return {"error_code": error.code, "groups": []}

@@ -24,11 +24,14 @@ def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[F
     codes: list[ErrorCode | None] = []  # in the order asked; None where the coordinator decides
     wanted: list[WantedOffset] = []
     for topic in request.topics:
-        name, topic_id, unknown = _topic(services, call.version, topic)
+        name, topic_id = _topic(services, call.version, topic)
         image = None if name is None else services.image.topics.get(name)
         for one in topic.partitions:
+            if name is None:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
+                continue
             if image is None or one.partition_index not in image.partitions:
-                codes.append(unknown)
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             codes.append(None)
             wanted.append(
@@ -60,14 +63,13 @@ def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[F
     return _answer(request, codes, decided)
 
 
-def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UUID, ErrorCode]:
-    """Name and id of the topic, and the error if it is not there."""
+def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UUID]:
+    """Name and id of the topic; no name if the id is not known."""
     zero = UUID(int=0)
     if version >= TOPIC_IDS_FROM:
         topic_id = topic.topic_id or zero
-        return services.topic_name(topic_id.bytes), topic_id, ErrorCode.UNKNOWN_TOPIC_ID
-    topic_id = services.topic_id(topic.name) or zero
-    return topic.name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return services.topic_name(topic_id.bytes), topic_id
+    return topic.name, services.topic_id(topic.name) or zero
 
 
 async def _answer_later(
