@@ -228,6 +228,7 @@ class ClassicGroup:
             out.reply(waiter, {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "members": []})
             return out
         results = []
+        size_before = len(self.members)
         for one in leaving:
             results.append(
                 {
@@ -236,8 +237,10 @@ class ClassicGroup:
                     "error_code": self._leave(one, out),
                 }
             )
-        if any(result["error_code"] is ErrorCode.NONE for result in results):
+        if len(self.members) < size_before:
             self._after_removal(out, now)
+        else:
+            self._maybe_complete_join(out, now)  # somebody who was waited for may not come
         response = {"error_code": ErrorCode.NONE, "members": results}
         if out.writes:
             out.writes[-1].waiter, out.writes[-1].response = waiter, response
