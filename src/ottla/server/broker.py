@@ -30,6 +30,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
+from ottla.server.connection import ReadBuffers
 from ottla.server.directories import (
     PROBE_INTERVAL_MS,
     DirectoryReporter,
@@ -226,12 +227,14 @@ class Broker:
             config.max_connections_per_ip,
             dict(config.max_connections_per_ip_overrides),
         )
+        buffers = ReadBuffers()
         for listener in config.broker_listeners:
             acceptor = Acceptor(
                 self._runtime,
                 listener.name,
                 Dispatcher(self.services, listener.name, HANDLERS),
                 limits,
+                buffers,
                 request_bytes_max=config.socket_request_max_bytes,
                 idle_ms_max=config.connections_max_idle_ms,
             )

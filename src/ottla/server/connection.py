@@ -31,16 +31,35 @@ log = logging.getLogger(__name__)
 LENGTH = Struct(">i")
 # Large enough that a busy connection empties its socket buffer in one read.
 BUFFER_BYTES = 256 * 1024
-# Buffers kept for connections that pause within a frame; fresh ones cost page faults.
-SPARE_BUFFERS_MAX = 8
+# Large buffers lent to connections that pause within a frame. Whoever comes when all are lent
+# starts with a small one, which grows with the bytes that arrive.
+LENT_BUFFERS_MAX = 16
+SMALL_BUFFER_BYTES = 4096
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
 
-_shared_view = memoryview(bytearray(BUFFER_BYTES))
-_spare_buffers: list[bytearray] = []
+
+class ReadBuffers:
+    """The read buffers of one event loop: one that all connections share, a few to lend."""
+
+    __slots__ = ("_spare", "shared")
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(BUFFER_BYTES))
+        self._spare = [bytearray() for _ in range(LENT_BUFFERS_MAX)]  # made when first lent
+
+    def lend(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes: a large one while there are any."""
+        if size > BUFFER_BYTES or not self._spare:
+            return bytearray(max(size, SMALL_BUFFER_BYTES))
+        return self._spare.pop() or bytearray(BUFFER_BYTES)
+
+    def give_back(self, buffer: bytearray) -> None:
+        if len(buffer) == BUFFER_BYTES:
+            self._spare.append(buffer)
 
 
 class FileRange(NamedTuple):
@@ -77,6 +96,7 @@ class ConnectionOwner(Protocol):
     request_bytes_max: int
     network: Network
     dispatch: Dispatch
+    buffers: ReadBuffers
 
     def on_connected(self, connection: "Connection") -> bool:
         """Register it; False refuses it."""
@@ -86,6 +106,7 @@ class ConnectionOwner(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_buffers",
         "_filled",
         "_is_blocked",
         "_is_draining",
@@ -108,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self.owner = owner
+        self._buffers = owner.buffers
         self.transport: asyncio.Transport | None = None
         self.peer_host = ""
         self.client_software = ("unknown", "unknown")
@@ -138,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
         self.transport = None
-        self._own = self._own_view = None
+        self._give_back()
         for pending in self._pending:
             if isinstance(pending, asyncio.Future):
                 pending.cancel()
@@ -149,14 +171,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         own = self._own_view
-        return _shared_view if own is None else own[self._filled :]
+        return self._buffers.shared if own is None else own[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.is_idle = False
         self.bytes_in += nbytes
         own = self._own_view
         if own is None:
-            self._take_frames(_shared_view, nbytes)
+            self._take_frames(self._buffers.shared, nbytes)
         else:
             self._take_frames(own, self._filled + nbytes)
 
@@ -274,28 +296,29 @@ class Connection(asyncio.BufferedProtocol):
         left = end - position
         own = self._own
         if left == 0:
-            if own is not None:
-                if len(own) == BUFFER_BYTES and len(_spare_buffers) < SPARE_BUFFERS_MAX:
-                    _spare_buffers.append(own)
-                self._own = self._own_view = None
+            self._give_back()
             self._filled = 0
             return
-        wanted = BUFFER_BYTES
+        wanted = left + 1
         if left >= 4:
             (length,) = LENGTH.unpack_from(view, position)
             # Room for the whole frame, but never more than twice what has arrived.
             wanted = max(wanted, min(4 + length, 2 * left))
         if own is None or len(own) < wanted:
-            if wanted == BUFFER_BYTES and _spare_buffers:
-                grown = _spare_buffers.pop()
-            else:
-                grown = bytearray(max(wanted, left + 1))
+            grown = self._buffers.lend(wanted)
             grown[:left] = view[position:end]
+            self._give_back()
             self._own = grown
             self._own_view = memoryview(grown)
         elif position:
             view[:left] = bytes(view[position:end])
         self._filled = left
+
+    def _give_back(self) -> None:
+        own = self._own
+        if own is not None:
+            self._own = self._own_view = None
+            self._buffers.give_back(own)
 
     # Answers out
 

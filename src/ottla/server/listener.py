@@ -9,7 +9,7 @@ from collections import Counter
 
 from ottla.runtime.interfaces import Listener as BoundListener
 from ottla.runtime.interfaces import Runtime
-from ottla.server.connection import Connection, Dispatch
+from ottla.server.connection import Connection, Dispatch, ReadBuffers
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Acceptor:
         name: str,
         dispatch: Dispatch,
         limits: ConnectionLimits,
+        buffers: ReadBuffers,
         *,
         request_bytes_max: int,
         idle_ms_max: int,
@@ -59,6 +60,7 @@ class Acceptor:
         self.name = name
         self.network = runtime.network
         self.dispatch = dispatch
+        self.buffers = buffers
         self.request_bytes_max = request_bytes_max
         self.connections: set[Connection] = set()
         self.connections_refused_total = 0

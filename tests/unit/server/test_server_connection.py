@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.server.connection import BUFFER_BYTES, PENDING_ANSWERS_MAX, Connection, Deferred
+from ottla.server.connection import (
+    BUFFER_BYTES,
+    LENT_BUFFERS_MAX,
+    PENDING_ANSWERS_MAX,
+    SMALL_BUFFER_BYTES,
+    Connection,
+    Deferred,
+    ReadBuffers,
+)
 
 
 class FakeTransport(asyncio.Transport):
@@ -50,6 +58,7 @@ class Owner:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.buffers = ReadBuffers()
         self.waiting: list[tuple[asyncio.Future, bytes]] = []
         self.started: list[bytes] = []
 
@@ -196,13 +205,24 @@ def test_an_absurd_length_closes_the_connection_and_allocates_nothing(length: in
     asyncio.run(scenario())
 
 
-def test_an_announced_frame_takes_memory_only_as_it_arrives() -> None:
+def test_announced_frames_take_memory_only_as_they_arrive() -> None:
     async def scenario() -> None:
-        connection, transport, owner = await connect()
+        stuck = []
+        owner = Owner(asyncio.get_running_loop())
         owner.request_bytes_max = 100 << 20
-        feed(connection, transport, pack(">i", 50 << 20) + bytes(1000))
-        assert connection._own is not None
-        assert len(connection._own) == BUFFER_BYTES
+        for _ in range(LENT_BUFFERS_MAX + 20):
+            connection, transport = Connection(owner), FakeTransport()
+            connection.connection_made(transport)
+            feed(connection, transport, pack(">i", 50 << 20) + bytes(1000))
+            stuck.append(connection)
+        sizes = [len(connection._own or b"") for connection in stuck]
+        assert sizes == [BUFFER_BYTES] * LENT_BUFFERS_MAX + [SMALL_BUFFER_BYTES] * 20
+        for connection in stuck:
+            connection.connection_lost(None)
+        lent = [owner.buffers.lend(1) for _ in range(LENT_BUFFERS_MAX + 1)]
+        assert [len(one) for one in lent] == [BUFFER_BYTES] * LENT_BUFFERS_MAX + [
+            SMALL_BUFFER_BYTES
+        ]
 
     asyncio.run(scenario())
 
