@@ -8,15 +8,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.coordinators.group.classic_group import (
-    ClassicGroup,
-    GroupLimits,
-    JoinRequest,
-    LeavingMember,
-    SyncRequest,
-)
+from ottla.coordinators.group.classic_group import ClassicGroup
 from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
 from ottla.coordinators.group.records import CoordinatorRecord, group_record
+from ottla.coordinators.group.requests import GroupLimits, JoinRequest, LeavingMember, SyncRequest
 from ottla.coordinators.group.shard import CommitRequest, GroupShard, WantedOffset
 from ottla.coordinators.group.states import GroupState
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -7,12 +7,9 @@ from ottla.coordinators.group.classic_group import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     PENDING_MEMBERS_MAX,
     ClassicGroup,
-    GroupLimits,
-    JoinRequest,
-    LeavingMember,
-    SyncRequest,
 )
 from ottla.coordinators.group.effects import Effects, Fields, Moment, Purpose
+from ottla.coordinators.group.requests import GroupLimits, JoinRequest, LeavingMember, SyncRequest
 from ottla.coordinators.group.states import TRANSITIONS, GroupState
 from ottla.protocol.errors import ErrorCode, KafkaError
 

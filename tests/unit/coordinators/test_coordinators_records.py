@@ -167,6 +167,7 @@ def test_older_versions_are_read() -> None:
     assert decode_record(b"\0\0" + key[2:], old) == OffsetRecord(
         OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 9)
     )
+    assert decode_record(key, b"\0\2" + old[2:]) == decode_record(key, old)
 
 
 @given(st.binary(max_size=30))

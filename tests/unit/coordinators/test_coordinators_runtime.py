@@ -214,7 +214,11 @@ def test_new_leader_replays_all_and_serves_once_the_end_is_committed(tmp_path: P
             )
             expected += pairs
         world.shards.lead(0, Epoch(1))
-        await turns(300)
+        loading = world.shards._led[0]
+        async with asyncio.timeout(10):
+            while len(loading.shard.seen) < len(expected):
+                await asyncio.sleep(0.001)
+        await turns()
         with pytest.raises(KafkaError) as caught:
             world.shards.led(0)
         assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -228,6 +232,8 @@ def test_new_leader_replays_all_and_serves_once_the_end_is_committed(tmp_path: P
         again = await world.loaded()
         assert again is not led
         assert again.shard.seen == expected
+        assert world.unloaded == [0]
+        assert world.write(led, b"stale") == [ErrorCode.NOT_COORDINATOR]
 
     run(tmp_path, scenario)
 

@@ -4,7 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinators.group.classic_group import GroupLimits
 from ottla.coordinators.group.effects import Moment
 from ottla.coordinators.group.records import (
     CommittedOffset,
@@ -17,6 +16,7 @@ from ottla.coordinators.group.records import (
     offset_record,
     offset_tombstone,
 )
+from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.shard import CommitRequest, GroupShard, WantedOffset
 from ottla.coordinators.group.states import GroupState
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -192,6 +192,16 @@ def test_offset_of_an_open_transaction_counts_once_it_commits() -> None:
         assert shard.decide_expire(GROUP, RETENTION_MS, at(10**9)) == []
         shard.replay_marker(producer_id, is_commit=is_commit)
         assert fetch(shard, "t") == expected
+
+
+def test_group_without_offsets_stays_while_a_transaction_is_open() -> None:
+    shard = new_shard()
+    load_group(shard, emptied_at_ms=1, protocol_type="consumer")
+    record = offset_record(OffsetKey(GROUP, "t", 0), CommittedOffset(50))
+    replay(shard, [record], producer_id=7)
+    assert shard.decide_expire(GROUP, RETENTION_MS, at(10**9)) == []
+    shard.replay_marker(7, is_commit=False)
+    assert shard.decide_expire(GROUP, RETENTION_MS, at(10**9)) == [group_tombstone(GROUP)]
 
 
 def test_offsets_of_topics_that_are_gone_are_forgotten_in_every_group() -> None:

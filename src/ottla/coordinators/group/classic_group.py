@@ -15,8 +15,7 @@ has it; in STABLE the live group says what `recorded` says; `wake_at_ms` is neve
 earliest deadline.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from ottla.coordinators.group.effects import (
     Effects,
@@ -26,8 +25,17 @@ from ottla.coordinators.group.effects import (
     Purpose,
     Replacement,
 )
-from ottla.coordinators.group.members import NO_ASSIGNMENT, Member, Members, Protocols, Waiter
+from ottla.coordinators.group.members import NO_ASSIGNMENT, Member, Members, Waiter
 from ottla.coordinators.group.records import GroupMetadata
+from ottla.coordinators.group.requests import (
+    NO_MEMBER_ID,
+    GroupLimits,
+    JoinRequest,
+    LeavingMember,
+    SyncRequest,
+    join_error,
+    sync_error,
+)
 from ottla.coordinators.group.states import TRANSITIONS, GroupState
 from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
@@ -37,42 +45,6 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 # Ids handed out and not used yet. A stranger can ask for any number; the oldest are forgotten.
 PENDING_MEMBERS_MAX = 10_000
 NEVER_MS = 2**62
-NO_MEMBER_ID = ""
-
-
-class GroupLimits(NamedTuple):
-    """Settings of the broker that a group obeys."""
-
-    initial_rebalance_delay_ms: int = 3000
-    size_max: int = 2**31 - 1
-
-
-class JoinRequest(NamedTuple):
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    new_member_id: str  # the id to hand out if it has none
-    requires_known_member_id: bool  # v4 and later join twice, first to get an id (KIP-394)
-    can_skip_assignment: bool  # v9 and later (KIP-814)
-
-
-class SyncRequest(NamedTuple):
-    member_id: str
-    instance_id: str | None
-    generation: int
-    protocol_type: str | None
-    protocol: str | None
-    assignments: Sequence[tuple[str, bytes]]
-
-
-class LeavingMember(NamedTuple):
-    member_id: str
-    instance_id: str | None
 
 
 class ClassicGroup:
@@ -752,25 +724,3 @@ def _is_timed(member: Member) -> bool:
     A new member has no id to send them with, and may be gone; its session always runs.
     """
     return member.is_new or (member.awaiting_join is None and member.awaiting_sync is None)
-
-
-def join_error(code: ErrorCode, member_id: str) -> Fields:
-    return {
-        "error_code": code,
-        "generation_id": -1,
-        "protocol_type": None,
-        "protocol_name": None,
-        "leader": NO_MEMBER_ID,
-        "skip_assignment": False,
-        "member_id": member_id,
-        "members": [],
-    }
-
-
-def sync_error(code: ErrorCode) -> Fields:
-    return {
-        "error_code": code,
-        "protocol_type": None,
-        "protocol_name": None,
-        "assignment": NO_ASSIGNMENT,
-    }

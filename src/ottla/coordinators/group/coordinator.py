@@ -15,9 +15,10 @@ from functools import partial
 from typing import TypeVar
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinators.group.classic_group import (
-    NEVER_MS,
-    ClassicGroup,
+from ottla.coordinators.group.classic_group import NEVER_MS, ClassicGroup
+from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
+from ottla.coordinators.group.records import CoordinatorRecord, group_record
+from ottla.coordinators.group.requests import (
     GroupLimits,
     JoinRequest,
     LeavingMember,
@@ -25,8 +26,6 @@ from ottla.coordinators.group.classic_group import (
     join_error,
     sync_error,
 )
-from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
-from ottla.coordinators.group.records import CoordinatorRecord, group_record
 from ottla.coordinators.group.shard import (
     STRING_BYTES_MAX,
     CommitRequest,

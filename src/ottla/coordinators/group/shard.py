@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.coordinators.group.classic_group import ClassicGroup, GroupLimits
+from ottla.coordinators.group.classic_group import ClassicGroup
 from ottla.coordinators.group.effects import Moment
 from ottla.coordinators.group.offsets import OffsetStore, expires_at_ms
 from ottla.coordinators.group.records import (
@@ -26,6 +26,7 @@ from ottla.coordinators.group.records import (
     offset_record,
     offset_tombstone,
 )
+from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.states import GroupState
 from ottla.protocol.errors import ErrorCode, KafkaError
 

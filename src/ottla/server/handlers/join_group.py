@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from ottla.coordinators.group.classic_group import JoinRequest
+from ottla.coordinators.group.requests import JoinRequest
 from ottla.protocol.messages import duration_ms, given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services

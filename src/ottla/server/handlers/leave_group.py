@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from ottla.coordinators.group.classic_group import LeavingMember
+from ottla.coordinators.group.requests import LeavingMember
 from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services

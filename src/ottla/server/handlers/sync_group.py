@@ -7,7 +7,7 @@ again, so that a member which lost track of the group notices.
 from collections.abc import Awaitable
 from typing import Any
 
-from ottla.coordinators.group.classic_group import SyncRequest, sync_error
+from ottla.coordinators.group.requests import SyncRequest, sync_error
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
