@@ -1,16 +1,15 @@
-"""How configs change at run time: what a request makes of them, and whether that may be. Pure.
+"""Which settings a topic, broker, group or subscription may be given at run time. Pure.
 
-AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs edits single ones,
-and both must be judged by the outcome: a value can be fine alone and contradict another that
-was set last year. So `apply_changes` first computes the settings as they would be, and
-`validate` then judges those as a whole against the broker that they would act on.
+A change must be judged by its outcome: a value can be fine alone and contradict another that was
+set last year. So `validate` judges the settings as they would be, as a whole, against the
+broker that they would act on. What a request makes of them is the controller's to decide.
 
 The error codes are those of Apache Kafka, which differ by kind of resource: brokers and
 most of client metrics answer INVALID_REQUEST where topics and groups answer INVALID_CONFIG.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -22,11 +21,8 @@ from ottla.config.definitions import (
     ConfigError,
     ConfigKey,
     ConfigTable,
-    ConfigType,
     ConfigValue,
     UpdateMode,
-    parse_list,
-    render,
 )
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE, THROTTLE_TABLE
 from ottla.config.topic import TopicConfig
@@ -109,54 +105,6 @@ def find_key(resource_type: ResourceType, name: str) -> ConfigKey | None:
         base = prefixed[1] if prefixed else name
         key = BROKER_TABLE.keys.get(base) or THROTTLE_TABLE.keys.get(base)
     return key
-
-
-def replacement(entries: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The settings that AlterConfigs asks for, in place of all earlier ones."""
-    changes = [ConfigChange(name, AlterOperation.SET, value) for name, value in entries]
-    _check_changes(changes)
-    return {change.name: change.value for change in changes if change.value is not None}
-
-
-def apply_changes(
-    resource_type: ResourceType, current: Mapping[str, str], changes: Sequence[ConfigChange]
-) -> dict[str, str]:
-    """The settings after the changes of IncrementalAlterConfigs; `current` is left alone."""
-    _check_changes(changes)
-    changed = dict(current)
-    for name, operation, value in changes:
-        if operation is AlterOperation.DELETE:
-            changed.pop(name, None)
-        elif operation is AlterOperation.SET:
-            changed[name] = value or ""
-        else:
-            key = find_key(resource_type, name)
-            changed[name] = edited_list(key, name, changed.get(name), operation, value or "")
-    return changed
-
-
-def edited_list(
-    key: ConfigKey | None,
-    name: str,
-    current: str | None,
-    operation: AlterOperation,
-    value: str,
-) -> str:
-    """The list after elements were appended to it or taken from it; the default if not set."""
-    if key is None or key.type is not ConfigType.LIST:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{operation.name} is possible for lists only, and "
-            f"{name[:SHOWN_CHARACTERS_MAX]} is none",
-        )
-    if current is None:
-        current = render(key.default_value) or ""
-    # Empty elements are never meant, and appended to an empty list one would arise.
-    elements = [element for element in parse_list(current) if element]
-    edits = [element for element in parse_list(value) if element]
-    if operation is AlterOperation.APPEND:
-        return ",".join(dict.fromkeys((*elements, *edits)))
-    return ",".join(element for element in elements if element not in edits)
 
 
 def _check_changes(changes: Sequence[ConfigChange]) -> None:
@@ -355,8 +303,3 @@ def check_logger_resource(resource_name: str, node_id: int) -> None:
         f"broker {node_id} cannot speak for the loggers of "
         f"'{resource_name[:SHOWN_CHARACTERS_MAX]}'",
     )
-
-
-def unknown_names(resource_type: ResourceType, names: Collection[str]) -> list[str]:
-    """Those of `names` that no definition governs, sorted."""
-    return sorted(name for name in names if find_key(resource_type, name) is None)

@@ -1,19 +1,15 @@
 """Altering configs: the outcome of a request and whether it may be."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import (
     AlterOperation,
     ConfigChange,
     ResourceType,
-    apply_changes,
     apply_logger_changes,
     check_logger_resource,
     parse_match,
-    replacement,
     validate,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -34,68 +30,6 @@ NODE = BrokerConfig.from_properties(
         "controller.quorum.bootstrap.servers": "localhost:9093",
     }
 )
-
-
-def test_changes_apply_in_order_and_leave_the_rest() -> None:
-    current = {"retention.ms": "1", "segment.ms": "2", "flush.ms": "3"}
-    changed = apply_changes(
-        TOPIC,
-        current,
-        [
-            ConfigChange("retention.ms", SET, "9"),
-            ConfigChange("segment.ms", DELETE, None),
-            ConfigChange("absent.key", DELETE, None),
-            ConfigChange("cleanup.policy", APPEND, "compact"),
-        ],
-    )
-    assert changed == {"retention.ms": "9", "flush.ms": "3", "cleanup.policy": "delete,compact"}
-    assert current["retention.ms"] == "1"
-
-
-def test_subtracting_takes_from_the_default_too() -> None:
-    changes = [ConfigChange("cleanup.policy", SUBTRACT, "delete")]
-    assert apply_changes(TOPIC, {}, changes) == {"cleanup.policy": ""}
-
-
-def test_a_list_set_to_nothing_does_not_return_to_its_default() -> None:
-    changes = [ConfigChange("cleanup.policy", APPEND, "compact")]
-    assert apply_changes(TOPIC, {"cleanup.policy": ""}, changes) == {"cleanup.policy": "compact"}
-
-
-def test_only_a_list_can_be_edited() -> None:
-    for name in ("retention.ms", "no.such.key"):
-        with pytest.raises(KafkaError, match="is possible for lists only") as refused:
-            apply_changes(TOPIC, {}, [ConfigChange(name, APPEND, "1")])
-        assert refused.value.code is ErrorCode.INVALID_CONFIG
-
-
-ELEMENTS = st.lists(st.sampled_from(["0:1", "1:2", "2:3", "3:4"]), unique=True)
-
-
-@given(ELEMENTS, ELEMENTS, st.sampled_from([APPEND, SUBTRACT]))
-def test_editing_a_list_agrees_with_sets(
-    before: list[str], edits: list[str], operation: AlterOperation
-) -> None:
-    name = "leader.replication.throttled.replicas"
-    change = ConfigChange(name, operation, ",".join(edits))
-    after = apply_changes(TOPIC, {name: ",".join(before)}, [change])[name]
-    elements = after.split(",") if after else []
-    expected = set(before) | set(edits) if operation is APPEND else set(before) - set(edits)
-    assert set(elements) == expected
-    assert len(elements) == len(expected)
-    kept = [element for element in before if element in expected]
-    assert elements[: len(kept)] == kept
-
-
-def test_a_request_names_each_key_once_and_with_a_value() -> None:
-    with pytest.raises(KafkaError, match="must appear once") as refused:
-        replacement([("a", "1"), ("a", "2")])
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
-    with pytest.raises(KafkaError, match="a value must be given for a"):
-        replacement([("a", None)])
-    with pytest.raises(KafkaError, match="a value must be given for a"):
-        apply_changes(TOPIC, {}, [ConfigChange("a", SET, None)])
-    assert replacement([("a", "1"), ("b", "")]) == {"a": "1", "b": ""}
 
 
 @pytest.mark.parametrize(

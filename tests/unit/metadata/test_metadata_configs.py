@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from metadata_worlds import World
 
 from ottla.metadata.configs import (
@@ -75,6 +77,28 @@ def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(world
     assert world.image.configs[TOPIC] == {name: "delete,compact"}
     alter(world, TOPIC, (name, SUBTRACT, "delete"))
     assert world.image.configs[TOPIC] == {name: "compact"}
+
+
+ELEMENTS = st.lists(st.sampled_from(["a", "b", "c", "delete"]), unique=True)
+
+
+@given(ELEMENTS, ELEMENTS, st.sampled_from([APPEND, SUBTRACT]))
+def test_editing_a_list_agrees_with_sets(
+    before: list[str], edits: list[str], operation: ConfigOperation
+) -> None:
+    world = World()
+    world.add_broker(1)
+    world.create(NewTopic("t", 1, 1))
+    name = "cleanup.policy"
+    alter(world, TOPIC, (name, SET, ",".join(before)))
+    assert alter(world, TOPIC, (name, operation, ",".join(edits))) is ErrorCode.NONE
+    after = world.image.configs[TOPIC][name]
+    elements = after.split(",") if after else []
+    expected = set(before) | set(edits) if operation is APPEND else set(before) - set(edits)
+    assert set(elements) == expected
+    assert len(elements) == len(expected)
+    kept = [element for element in before if element in expected]
+    assert elements[: len(kept)] == kept
 
 
 def test_what_stays_the_same_is_not_written(world: World) -> None:
