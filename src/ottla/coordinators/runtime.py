@@ -19,11 +19,12 @@ once; the outcome of a write is reported exactly once; a shard of an old epoch i
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.protocol.batches import (
+    BatchHeader,
     ControlType,
     Record,
     build_batch,
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 NO_PRODUCER_ID = -1
 # Records replayed before others get their turn on the loop: well under a millisecond.
 REPLAY_SLICE_RECORDS = 200
+READ_SLICE_RECORDS = 500  # the same for records that are only read
 # How long a new leader waits, at a time, for the end of its log to be committed.
 COMMIT_WAIT_MS = 5000
 
@@ -309,32 +311,53 @@ class CoordinatorRuntime(Generic[S]):
             await self._committed(partition, end_offset)
 
     async def _replay(self, shard: S, data: bytes) -> int:
-        """Replay the batches in `data`; the offset after them."""
+        """Replay the batches in `data`; the offset after them.
+
+        Of plain records only the last of each key is replayed, as if the log had been compacted
+        there: groups commit the same offsets over and over.
+        """
         next_offset = 0
         since_pause = 0
+        latest: dict[bytes, bytes | None] = {}
         view = memoryview(data)
         for at, header in iter_batches(data):
             records = iter_records(view[at : at + header.size_bytes])
-            if header.is_control:
-                for record in records:
-                    control = parse_control_key(record.key)
-                    if control in (ControlType.COMMIT, ControlType.ABORT):
-                        shard.replay_marker(
-                            header.producer_id, is_commit=control is ControlType.COMMIT
-                        )
+            if header.is_control or header.is_transactional:
+                await self._replay_latest(shard, latest)
+                self._replay_transactional(shard, header, records)
             else:
-                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
                 for record in records:
                     if record.key is not None:
-                        shard.replay(producer_id, record.key, record.value)
-                    since_pause += 1
-                    if since_pause >= REPLAY_SLICE_RECORDS:
-                        since_pause = 0
-                        await asyncio.sleep(0)
+                        latest.pop(record.key, None)  # so that the order is that of the last ones
+                        latest[record.key] = record.value
+            since_pause += header.records_count
+            if since_pause >= READ_SLICE_RECORDS:
+                since_pause = 0
+                await asyncio.sleep(0)
             next_offset = header.next_offset
         if not next_offset:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The log ends inside a batch")
+        await self._replay_latest(shard, latest)
         return next_offset
+
+    async def _replay_latest(self, shard: S, latest: dict[bytes, bytes | None]) -> None:
+        for number, (key, value) in enumerate(latest.items(), 1):
+            shard.replay(NO_PRODUCER_ID, key, value)
+            if number % REPLAY_SLICE_RECORDS == 0:
+                await asyncio.sleep(0)
+        latest.clear()
+
+    def _replay_transactional(
+        self, shard: S, header: BatchHeader, records: Iterable[Record]
+    ) -> None:
+        for record in records:
+            if not header.is_control:
+                if record.key is not None:
+                    shard.replay(header.producer_id, record.key, record.value)
+                continue
+            control = parse_control_key(record.key)
+            if control in (ControlType.COMMIT, ControlType.ABORT):
+                shard.replay_marker(header.producer_id, is_commit=control is ControlType.COMMIT)
 
     async def _committed(self, partition: Partition, end_offset: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.coordinators.runtime import CoordinatorRuntime, Led, LoadSettings
-from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.batches import ControlType, Record, build_batch, control_batch
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, Epoch
 from ottla.replication.partition import Isolation, PartitionState
@@ -205,18 +205,18 @@ def test_new_leader_replays_all_and_serves_once_the_end_is_committed(tmp_path: P
         world.assign(ME, 1, ME, FOLLOWER)
         world.follow(0)
         partition = world.replicas.partition(TOPIC, 0)
-        expected = []
+        expected: dict[bytes, bytes | None] = {}
         for number in range(40):  # more than one buffer of 200 bytes
             pairs = [(b"k%d" % (number % 7), b"%d" % number), (b"gone", None)]
             records = [Record(at, 1, key, value) for at, (key, value) in enumerate(pairs)]
             partition.append_as_leader(
                 build_batch(records), acks=-1, origin=AppendOrigin.COORDINATOR
             )
-            expected += pairs
+            expected |= dict(pairs)
         world.shards.lead(0, Epoch(1))
         loading = world.shards._led[0]
         async with asyncio.timeout(10):
-            while len(loading.shard.seen) < len(expected):
+            while dict(loading.shard.seen) != expected:
                 await asyncio.sleep(0.001)
         await turns()
         with pytest.raises(KafkaError) as caught:
@@ -224,16 +224,53 @@ def test_new_leader_replays_all_and_serves_once_the_end_is_committed(tmp_path: P
         assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         world.follow(80)
         led = await world.loaded()
-        assert led.shard.seen == expected
+        assert dict(led.shard.seen) == expected
         world.shards.lead(0, Epoch(1))
         assert world.shards.led(0) is led  # the same epoch again is nothing new
         world.assign(ME, 2, ME)
         world.shards.lead(0, Epoch(2))
         again = await world.loaded()
         assert again is not led
-        assert again.shard.seen == expected
+        assert dict(again.shard.seen) == expected
         assert world.unloaded == [0]
         assert world.write(led, b"stale") == [ErrorCode.NOT_COORDINATOR]
+
+    run(tmp_path, scenario)
+
+
+def test_transactions_are_replayed_whole_and_in_order(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.assign(ME, 1, ME)
+        partition = world.replicas.partition(TOPIC, 0)
+
+        def append(batch: bytearray) -> None:
+            partition.append_as_leader(batch, acks=-1, origin=AppendOrigin.COORDINATOR)
+
+        def plain(*values: bytes) -> bytearray:
+            return build_batch([Record(at, 1, b"k", one) for at, one in enumerate(values)])
+
+        append(plain(b"1", b"2"))
+        records = [Record(at, 1, b"k", one) for at, one in enumerate((b"3", b"4"))]
+        append(
+            build_batch(
+                records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+            )
+        )
+        append(plain(b"5"))
+        append(
+            control_batch(
+                ControlType.COMMIT,
+                producer_id=7,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp_ms=1,
+            )
+        )
+        append(plain(b"6", b"7"))
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        values = [value for _, value in led.shard.seen]
+        assert values == [b"2", b"3", b"4", b"5", b"1", b"7"]  # the marker says 1, for a commit
 
     run(tmp_path, scenario)
 
