@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
         sections["Clients"] = [row for row in rows if not _is_raw(row)]
         if "start" in groups:
             sections["Start and memory"] = compare_starts(kinds, effort, _say)
+    facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))
     is_complete = len(kinds) == 2 and arguments.only == ",".join(GROUPS) and not arguments.quick

@@ -21,8 +21,9 @@ INTRODUCTION = """\
 
 Ottla beside Apache Kafka {kafka}, one broker each, on one machine, in one run, under the same
 load. Written by `make bench`; do not edit. Every figure is a median of several samples which the
-two brokers took in turns. Absolute figures move with the machine and with what else runs on it;
-ratios hold. The broker's CPU per request, read from the process, is the steadiest.
+two brokers took in turns. Absolute figures move with the machine and with what else runs on it
+(see the load averages: a run by itself ends with about 2); ratios move less. The broker's CPU per
+request, read from the process, is the steadiest.
 """
 
 
@@ -46,15 +47,19 @@ def _commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def load_average() -> str:
+    """Over 1, 5 and 15 minutes: how many processes wanted a core, the measured ones included."""
+    return " ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
 def machine_facts() -> dict[str, str]:
     memory_gb = psutil.virtual_memory().total / 1e9
-    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": shlex.join([Path(sys.executable).name, "-m", "bench", *sys.argv[1:]]),
         "machine": f"{os.cpu_count()} cores, {_cpu_model()}, {memory_gb:.0f} GB",
         "kernel": f"{platform.system()} {platform.release()}",
-        "load average before": load,
+        "load average before": load_average(),
         "Ottla": f"{importlib.metadata.version('ottla')} ({_commit()})",
         "Apache Kafka": f"{KAFKA_VERSION}, 1 GB heap, its start script's options",
         "Python": platform.python_version(),

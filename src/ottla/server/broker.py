@@ -89,6 +89,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._broker_epoch = -1
+        self._holds_logs = False
         self.broker_id = BrokerId(config.node_id)
         self.listeners: dict[str, tuple[str, int]] = {}
         self.http_address: tuple[str, int] | None = None
@@ -169,6 +170,7 @@ class Broker:
             node_id=self.config.node_id,
             metadata_log_dir=self.config.metadata_log_dir,
         )
+        self._holds_logs = True
         self.metadata.subscribe(
             Publisher(
                 self.broker_id,
@@ -208,9 +210,9 @@ class Broker:
         await self.groups.stop()
         for acceptor in self._acceptors:
             await acceptor.close(STOP_GRACE_SECONDS)
-        self.logs.close(
-            broker_epoch=self._broker_epoch, high_watermarks=dict(self.replicas.high_watermarks())
-        )
+        if self._holds_logs:
+            high_watermarks = dict(self.replicas.high_watermarks())
+            self.logs.close(broker_epoch=self._broker_epoch, high_watermarks=high_watermarks)
         try:
             await self.metadata.stop()
         except (OSError, KafkaError) as error:
