@@ -5,6 +5,7 @@ a fixed number of requests or runs a fixed time; the topic of a writing load is 
 that a fetch never reads what another sample still writes.
 """
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ Measure = Callable[[BrokerProcess], Sample]
 
 FETCH_BIG_REQUESTS = 2_000  # of 60 KB: 120 MB, from which 1 MB is read at a random place
 FETCH_SMALL_REQUESTS = 20_000
+# Half a gigabyte a sample: what is deleted soon need not all reach the disk.
+DELETED_AT_ONCE = (("file.delete.delay.ms", "0"),)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,12 @@ def raw_loads(effort: Effort) -> list[Load]:
     def batches(records: int, size: int) -> Measure:
         def measure(broker: BrokerProcess) -> Sample:
             shape = {"create": True, "records": records, "size": size, "conns": 2}
-            topic = f"batches-{records}x{size}"
-            return generators.rawload(broker, topic, requests=effort.batch_requests, **shape)
+            topic = f"batches-{uuid.uuid4().hex[:12]}"
+            with broker.connect() as connection:
+                connection.create_topic(topic, configs=DELETED_AT_ONCE)
+                sample = generators.rawload(broker, topic, requests=effort.batch_requests, **shape)
+                connection.delete_topic(topic)
+            return sample
 
         return measure
 

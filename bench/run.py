@@ -7,6 +7,7 @@ goes on.
 """
 
 import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,6 +110,9 @@ def _sample(
     failed: set[str] = set()
 
     def attempt(kind: Kind, work: Callable[[BrokerProcess], None]) -> None:
+        # What an earlier sample wrote is on the disk before the next one starts; else the kernel
+        # slows down whoever writes just when its limit of dirty pages is reached.
+        os.sync()
         try:
             work(brokers[kind])
         except (Missing, LoadFailed, OSError, RuntimeError, ValueError) as error:

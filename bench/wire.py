@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 2, 3, 18, 19
+PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 2, 3, 18
+CREATE_TOPICS, DELETE_TOPICS = 19, 20
 
 NONE = 0
 TOPIC_ALREADY_EXISTS = 36
@@ -194,6 +195,14 @@ class Connection:
         error_code = reader.int16()
         if error_code != NONE and not (exist_ok and error_code == TOPIC_ALREADY_EXISTS):
             raise WireError(f"CreateTopics of {name}: {reader.string()}", error_code)
+
+    def delete_topic(self, name: str, *, timeout_ms: int = 30_000) -> None:
+        body = struct.pack(">i", 1) + _string(name) + struct.pack(">i", timeout_ms)
+        reader = self.ask(DELETE_TOPICS, 3, body)
+        reader.int32(), reader.int32(), reader.string()
+        error_code = reader.int16()
+        if error_code != NONE:
+            raise WireError(f"DeleteTopics of {name}", error_code)
 
     def topics(self, names: Sequence[str] | None = None) -> list[TopicPartitions]:
         """What Metadata says of these topics, or of all of them."""

@@ -4,95 +4,33 @@ Answers are compared field by field. What a broker draws at random (member ids, 
 replaced by the order in which it appeared. Sentences meant for people may differ.
 """
 
-import dataclasses
-import re
 import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-from bench.brokers import BrokerProcess, Kind, Missing, start_fresh
+from bench.brokers import BrokerProcess
 
 from ottla.protocol.api import VERSIONS, ApiKey
-from ottla.protocol.messages import decode_response, encode_request
+from support.conversations import Talk, both_brokers, converse_with_each
 from support.wire import Wire
 
-SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OVERRIDES = {
     "group.min.session.timeout.ms": "100",
     "group.max.size": "2",
     "offset.metadata.max.bytes": "20",
     "num.partitions": "2",
 }
-# Where a member id may end; the rest of it is random.
-RANDOM_ID = re.compile(r"-?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
-DROPPED = frozenset(("throttle_time", "error_message", "host", "port"))
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
-
-
-class Talk:
-    """A connection that remembers what was said."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._wire = Wire(broker.bootstrap, timeout_seconds=30)
-        self._names: dict[str, str] = {}
-        self.said: list[Any] = []
-
-    def close(self) -> None:
-        self._wire.socket.close()
-
-    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
-        answer = self._wire.ask(key, version, fields)
-        self.said.append((key.name, version, self._plain(answer)))
-        return answer
-
-    def send(self, key: ApiKey, version: int, /, **fields: Any) -> None:
-        """Ask without waiting; `hear` gets the answer."""
-        self._wire.send(encode_request(key, version, 0, "wire", fields))
-
-    def hear(self, key: ApiKey, version: int) -> Any:
-        frame = self._wire.receive()
-        assert frame is not None
-        _, answer = decode_response(key, version, memoryview(frame))
-        self.said.append((key.name, version, self._plain(answer)))
-        return answer
-
-    def list_group(self, version: int, group: str, **fields: Any) -> None:
-        """What ListGroups says of one group; Kafka also keeps groups that nobody joined."""
-        answer = self._wire.ask(ApiKey.LIST_GROUPS, version, fields)
-        found = tuple(one for one in answer.groups if one.group_id == group)
-        self.said.append(("LIST_GROUPS", version, answer.error_code, self._plain(found)))
-
-    def _plain(self, value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {
-                field.name: self._plain(getattr(value, field.name))
-                for field in dataclasses.fields(value)
-                if field.name not in DROPPED
-            }
-        if isinstance(value, tuple):
-            return sorted((self._plain(item) for item in value), key=repr)
-        if isinstance(value, UUID) or (isinstance(value, str) and RANDOM_ID.search(value)):
-            return self._names.setdefault(str(value), f"random {len(self._names)}")
-        return value
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
-    started: list[BrokerProcess] = []
-    try:
-        for kind in (Kind.KAFKA, Kind.OTTLA):
-            directory = tmp_path_factory.mktemp(str(kind))
-            started.append(start_fresh(kind, directory, overrides=OVERRIDES, jvm=SMALL_JVM))
+    with both_brokers(tmp_path_factory.mktemp("groups"), OVERRIDES) as started:
         for broker in started:
             _prepare(broker)
         yield started
-    except Missing as reason:
-        pytest.skip(str(reason))
-    finally:
-        for broker in started:
-            broker.kill()
 
 
 def _prepare(broker: BrokerProcess) -> None:
@@ -111,7 +49,7 @@ def _prepare(broker: BrokerProcess) -> None:
 
 
 def topic_id(talk: Talk) -> UUID:
-    answer = talk._wire.ask(ApiKey.METADATA, 12, {"topics": [{"topic_id": None, "name": "t"}]})
+    answer = talk.quietly(ApiKey.METADATA, 12, topics=[{"topic_id": None, "name": "t"}])
     found: UUID = answer.topics[0].topic_id
     return found
 
@@ -226,14 +164,27 @@ def live_through_a_group(talk: Talk, version: int) -> None:
         talk.ask(ApiKey.LEAVE_GROUP, leave, group_id=group, member_id=who, members=[leaving])
     talk.ask(ApiKey.DESCRIBE_GROUPS, at(ApiKey.DESCRIBE_GROUPS), **described)
     for state in ("empty", "Stable"):
-        talk.list_group(at(ApiKey.LIST_GROUPS), group, states_filter=[state])
+        list_group(talk, at(ApiKey.LIST_GROUPS), group, states_filter=[state])
     talk.ask(ApiKey.OFFSET_COMMIT, at(ApiKey.OFFSET_COMMIT), **commit_fields(talk, group, "", -1))
     talk.ask(ApiKey.OFFSET_DELETE, 0, **_offset_delete(group))
     talk.ask(ApiKey.OFFSET_FETCH, fetch, **fetch_fields(talk, group, is_all=False))
     talk.ask(ApiKey.DELETE_GROUPS, delete, groups_names=[group])
     commit = commit_fields(talk, group, member, generation)
     talk.ask(ApiKey.OFFSET_COMMIT, at(ApiKey.OFFSET_COMMIT), **commit)
-    talk.list_group(at(ApiKey.LIST_GROUPS), group)
+    list_group(talk, at(ApiKey.LIST_GROUPS), group)
+
+
+def list_group(talk: Talk, version: int, group: str, **fields: Any) -> None:
+    """What ListGroups says of one group; Kafka also keeps groups that nobody joined."""
+    talk.ask_filtered(
+        lambda answer: (
+            answer.error_code,
+            tuple(one for one in answer.groups if one.group_id == group),
+        ),
+        ApiKey.LIST_GROUPS,
+        version,
+        **fields,
+    )
 
 
 def _offset_delete(group: str) -> dict[str, Any]:
@@ -333,7 +284,7 @@ def _await_rebalance(talk: Talk, group: str, member_id: str, generation: int) ->
     """The second member's join has arrived once the first one's heartbeat says so."""
     fields = {"group_id": group, "member_id": member_id, "generation_id": generation}
     deadline = time.monotonic() + 30
-    while talk._wire.ask(ApiKey.HEARTBEAT, 3, fields).error_code != 27:
+    while talk.quietly(ApiKey.HEARTBEAT, 3, **fields).error_code != 27:
         assert time.monotonic() < deadline
         time.sleep(0.01)  # a poll of the broker's state
 
@@ -346,24 +297,8 @@ def find_coordinators(talk: Talk, version: int) -> None:
 
 
 def compare(brokers: list[BrokerProcess], converse: Any, *arguments: Any, talks: int = 1) -> None:
-    heard = []
-    for broker in brokers:
-        talking = [Talk(broker) for _ in range(talks)]
-        try:
-            if talks == 1:
-                converse(talking[0], *arguments)
-            elif talks == 2:
-                converse(talking[0], talking[1], *arguments)
-            else:
-                converse(talking[0], talking[1:], *arguments)
-        finally:
-            for talk in talking:
-                talk.close()
-        heard.append([talk.said for talk in talking])
-    kafka, ottla = heard
-    for theirs, ours in zip(kafka, ottla, strict=True):
-        for number, (expected, got) in enumerate(zip(theirs, ours, strict=True)):
-            assert got == expected, f"answer {number}"
+    bootstraps = [broker.bootstrap for broker in brokers]
+    assert not converse_with_each(bootstraps, converse, *arguments, talks=talks)
 
 
 @pytest.mark.parametrize("version", range(11))

@@ -231,11 +231,14 @@ class Connection(asyncio.BufferedProtocol):
     # Frames in
 
     def _take_frames(self, view: memoryview, end: int) -> None:
-        """Dispatch each whole frame in `view[:end]`, then keep what is left."""
+        """Dispatch each whole frame in `view[:end]`, then keep what is left.
+
+        Called only while nothing must be waited for: reading is paused otherwise.
+        """
         position = 0
         self._is_in_call = True
         bytes_max = self.owner.request_bytes_max
-        goes_on = not self._must_wait
+        goes_on = True
         while goes_on and end - position >= 4:
             (length,) = LENGTH.unpack_from(view, position)
             if not REQUEST_BYTES_MIN <= length <= bytes_max:
@@ -251,9 +254,12 @@ class Connection(asyncio.BufferedProtocol):
         self._is_in_call = False
         if self.is_closed:
             return
-        self._keep(view, position, end)
-        self._flush()
-        self._update_reading()
+        if position < end or self._own is not None:
+            self._keep(view, position, end)
+        if self._out:
+            self._flush()
+        if not (goes_on and self._is_reading):
+            self._update_reading()
 
     @property
     def _must_wait(self) -> bool:

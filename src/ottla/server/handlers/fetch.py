@@ -32,6 +32,7 @@ from ottla.storage.slices import LogSlice, warm
 
 # Below this a copy through Python is cheaper than the extra system calls of sendfile.
 SEND_FILE_BYTES_MIN = 32 * 1024
+_ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _ERROR_NONE = int(ErrorCode.NONE)
 
@@ -42,7 +43,12 @@ def handle(
     request = parse_fetch(header.api_version, buffer, header.body_start, end)
     if request.isolation_level not in (0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
-    wanted = [(topic, one) for topic, partitions in request.topics for one in partitions]
+    topics = request.topics
+    if request.session_epoch < 0 and len(topics) == 1 and len(topics[0][1]) == 1:
+        answer = _fetch_one(services, header, request)
+        if answer is not None:
+            return answer
+    wanted = [(topic, one) for topic, partitions in topics for one in partitions]
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
@@ -63,6 +69,53 @@ def handle(
     if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
         return fetch.answer()
     return Deferred(fetch.wait())
+
+
+def _fetch_one(services: Services, header: RequestHeader, request: FetchRequest) -> Answer:
+    """The answer to a fetch of one partition outside a session, if there is nothing to decide.
+
+    None sends it the long way: an error, a follower, aborted transactions, too few bytes, a range
+    that must be read from the disk, a session to close.
+    """
+    topic, (asked,) = request.topics[0]
+    name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
+    partition = services.replicas.partitions.get((name, asked.partition))
+    if partition is None or request.replica_id >= 0 or request.session_id or not request.min_bytes:
+        return None
+    bytes_max = min(asked.partition_max_bytes, request.max_bytes, services.config.fetch_max_bytes)
+    try:
+        read = partition.read(
+            asked.fetch_offset,
+            bytes_max if bytes_max > 0 else 0,
+            isolation=_ISOLATIONS[request.isolation_level],
+            at_least_one=True,
+            current_leader_epoch=asked.current_leader_epoch,
+            last_fetched_epoch=asked.last_fetched_epoch,
+        )
+    except KafkaError:
+        return None
+    records = read.records
+    if records is None or records.length < request.min_bytes or read.aborted:
+        if records is not None:
+            records.release()
+        return None
+    length = records.length
+    result = FetchPartitionResult(
+        asked.partition, _ERROR_NONE, *read[:3], records, length, read.aborted
+    )
+    answer = _load(
+        encode_fetch_response_parts(
+            header.api_version, header.correlation_id, 0, _ERROR_NONE, 0, [(topic, [result])]
+        ),
+        may_wait=False,
+    )
+    if answer is None:
+        records.release()
+        return None
+    counters = services.metrics.topics[name]
+    counters.fetch_requests += 1
+    counters.bytes_out += length
+    return answer
 
 
 class _Fetch:
@@ -167,9 +220,7 @@ class _Fetch:
             read = partition.read(
                 asked.fetch_offset,
                 bytes_max if bytes_max > 0 else 0,
-                isolation=Isolation.READ_COMMITTED
-                if request.isolation_level
-                else Isolation.READ_UNCOMMITTED,
+                isolation=_ISOLATIONS[request.isolation_level],
                 at_least_one=at_least_one,
                 current_leader_epoch=asked.current_leader_epoch,
                 last_fetched_epoch=asked.last_fetched_epoch,
