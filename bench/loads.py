@@ -31,6 +31,7 @@ class Load:
     measure: Measure
     prepare: Prepare | None = None
     is_slow: bool = False  # sampled fewer times
+    bytes_written: int = 0  # in one sample, where these are many
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,14 @@ def raw_loads(effort: Effort) -> list[Load]:
             "batches",
             (batch_rate, batch_cpu),
             batches(60, 1_000),
+            bytes_written=effort.batch_requests * 60_000,
         ),
         Load(
             "produce 600 x 100 B, 2 connections",
             "batches",
             (batch_rate, batch_cpu),
             batches(600, 100),
+            bytes_written=effort.batch_requests * 60_000,
         ),
         Load(
             "fetch 1 MB",
@@ -173,9 +176,11 @@ def _librdkafka_loads(size: int, records: int, figures: tuple[Figure, ...]) -> l
     def consume(broker: BrokerProcess) -> Sample:
         return generators.librdkafka_consume(broker, topic, records, size)
 
-    label = f"{tool} {{}} {_size_name(size)}"
+    label, written = f"{tool} {{}} {_size_name(size)}", records * size
     return [
-        Load(label.format("produce"), "librdkafka", figures, produce, prepare),
+        Load(
+            label.format("produce"), "librdkafka", figures, produce, prepare, bytes_written=written
+        ),
         Load(label.format("consume"), "librdkafka", figures, consume),
     ]
 
@@ -196,8 +201,16 @@ def _java_loads(
         return generators.java_consume(broker, topic, records, size, by_group=by_group)
 
     consumer = "ConsumerPerformance" if by_group else "Java assign()"
-    kind = _size_name(size)
+    kind, written = _size_name(size), records * size
     return [
-        Load(f"ProducerPerformance {kind}", "java", figures, produce, prepare, is_slow=True),
+        Load(
+            f"ProducerPerformance {kind}",
+            "java",
+            figures,
+            produce,
+            prepare,
+            is_slow=True,
+            bytes_written=written,
+        ),
         Load(f"{consumer} {kind}", "java", figures, consume, is_slow=True),
     ]

@@ -21,6 +21,8 @@ from bench.table import Figure, Row, at_most, collect, turns
 
 SETTLE_S = 3.0  # after the start, before idle memory is read
 NOTE_CHARACTERS_MAX = 60
+SETTLE_CHUNK = b"o" * (1 << 20)
+SETTLE_SHARE = 1.5
 
 Say = Callable[[str], None]
 
@@ -32,6 +34,23 @@ START_FIGURES = (
     Figure("threads", "threads"),
     Figure("idle_cpu_percent", "idle CPU %"),
 )
+
+
+def settle_memory(folder: Path, bytes_to_come: int) -> None:
+    """Give the next sample the same memory to write to, whoever it is.
+
+    What earlier samples wrote goes to the disk first, or the kernel slows down whoever writes
+    when its limit of dirty pages is reached. And in a virtual machine the first write to a page
+    costs three times a later one, so as many pages as the sample needs are used and freed.
+    """
+    os.sync()
+    if not bytes_to_come:
+        return
+    path = folder / "settle"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(int(SETTLE_SHARE * bytes_to_come / len(SETTLE_CHUNK))):
+            file.write(SETTLE_CHUNK)
+    path.unlink()
 
 
 def note(error: Exception) -> str:
@@ -110,9 +129,7 @@ def _sample(
     failed: set[str] = set()
 
     def attempt(kind: Kind, work: Callable[[BrokerProcess], None]) -> None:
-        # What an earlier sample wrote is on the disk before the next one starts; else the kernel
-        # slows down whoever writes just when its limit of dirty pages is reached.
-        os.sync()
+        settle_memory(brokers[kind].directory, load.bytes_written)
         try:
             work(brokers[kind])
         except (Missing, LoadFailed, OSError, RuntimeError, ValueError) as error:
