@@ -152,9 +152,15 @@ class Network(Protocol):
     ) -> asyncio.Transport: ...
 
     def send_file(
-        self, transport: asyncio.Transport, head: bytes, file: File, offset: int, count: int
+        self,
+        transport: asyncio.Transport,
+        head: bytes,
+        file: File,
+        offset: int,
+        count: int,
+        tail: bytes = b"",
     ) -> "asyncio.Future[None] | None":
-        """Send `head`, then `count` bytes of `file`, after all that was written before.
+        """Send `head`, `count` bytes of `file`, and `tail`, after all that was written before.
 
         None means that all of it is with the kernel already. Otherwise nothing may be
         written to the transport until the future is done; it fails with ConnectionError if

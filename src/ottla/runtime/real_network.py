@@ -42,28 +42,51 @@ _FORWARDED = ("get_buffer", "buffer_updated", "eof_received", "pause_writing", "
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
 
 
-class _Sender:
-    """One `send_file` that did not fit into the socket at once."""
+class _Transfer:
+    """A head, a range of a file and a tail, and how much of them is left to send."""
 
-    __slots__ = (
-        "_connection",
-        "_count",
-        "_file",
-        "_head",
-        "_is_watching",
-        "_loop",
-        "_offset",
-        "future",
-    )
+    __slots__ = ("_count", "_file", "_head", "_offset", "_tail")
 
-    def __init__(
-        self, connection: "_Connection", head: memoryview, file: File, offset: int, count: int
-    ) -> None:
-        self._connection = connection
-        self._head = head
+    def __init__(self, head: bytes, file: File, offset: int, count: int, tail: bytes) -> None:
+        self._head = memoryview(head)
         self._file = file
         self._offset = offset
         self._count = count
+        self._tail = memoryview(tail)
+
+    def send_now(self, out: socket.socket) -> bool:
+        """Send what the socket takes, or this turn allows; whether that was all of it."""
+        try:
+            while self._head:
+                more = _MSG_MORE if self._count else 0
+                self._head = self._head[out.send(self._head, more) :]
+            out_descriptor, in_descriptor = out.fileno(), self._file.fileno()
+            allowance = SEND_BYTES_PER_TURN_MAX
+            while self._count:
+                if allowance <= 0:
+                    return False
+                wanted = min(self._count, allowance)
+                sent = os.sendfile(out_descriptor, in_descriptor, self._offset, wanted)
+                if sent == 0:
+                    raise ConnectionAbortedError(f"{self._file.path} ended too early")
+                self._offset += sent
+                self._count -= sent
+                allowance -= sent
+            while self._tail:
+                self._tail = self._tail[out.send(self._tail) :]
+        except BlockingIOError:
+            return False
+        return True
+
+
+class _Sender:
+    """One `send_file` that did not fit into the socket at once."""
+
+    __slots__ = ("_connection", "_is_watching", "_loop", "_transfer", "future")
+
+    def __init__(self, connection: "_Connection", transfer: _Transfer) -> None:
+        self._connection = connection
+        self._transfer = transfer
         self._is_watching = False
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
@@ -96,14 +119,12 @@ class _Sender:
             return
         if transport.get_write_buffer_size() == 0:
             try:
-                self._head, self._offset, self._count = connection.send_now(
-                    self._head, self._file, self._offset, self._count
-                )
+                is_sent = self._transfer.send_now(connection.duplicate)
             except OSError as error:
                 transport.abort()
                 self.finish(error)
                 return
-            if not self._count:
+            if is_sent:
                 self.finish(None)
                 return
         if not self._is_watching:
@@ -141,27 +162,6 @@ class _Connection:
         if self._duplicate is not None:
             self._duplicate.close()
             self._duplicate = None
-
-    def send_now(
-        self, head: memoryview, file: File, offset: int, count: int
-    ) -> tuple[memoryview, int, int]:
-        """Send what the socket takes; return the head, offset and count that are left."""
-        out = self.duplicate
-        try:
-            while head:
-                head = head[out.send(head, _MSG_MORE if count else 0) :]
-            out_descriptor, in_descriptor = out.fileno(), file.fileno()
-            allowance = SEND_BYTES_PER_TURN_MAX
-            while count and allowance > 0:
-                sent = os.sendfile(out_descriptor, in_descriptor, offset, min(count, allowance))
-                if sent == 0:
-                    raise ConnectionAbortedError(f"{file.path} ended {count} bytes too early")
-                offset += sent
-                count -= sent
-                allowance -= sent
-        except BlockingIOError:
-            pass
-        return head, offset, count
 
 
 class _Watch(asyncio.BufferedProtocol):
@@ -227,7 +227,13 @@ class RealNetwork:
         return transport
 
     def send_file(
-        self, transport: asyncio.Transport, head: bytes, file: File, offset: int, count: int
+        self,
+        transport: asyncio.Transport,
+        head: bytes,
+        file: File,
+        offset: int,
+        count: int,
+        tail: bytes = b"",
     ) -> asyncio.Future[None] | None:
         if transport.is_closing():
             return _failed(ConnectionAbortedError("the connection is closed"))
@@ -239,18 +245,17 @@ class RealNetwork:
             if len(data) != count:
                 transport.abort()
                 return _failed(ConnectionAbortedError(f"{file.path} ended too early"))
-            transport.write(head + data)
+            transport.write(b"".join((head, data, tail)))
             return None
-        remaining = memoryview(head)
+        transfer = _Transfer(head, file, offset, count, tail)
         if transport.get_write_buffer_size() == 0:
             try:
-                remaining, offset, count = connection.send_now(remaining, file, offset, count)
+                if transfer.send_now(connection.duplicate):
+                    return None
             except OSError as error:
                 transport.abort()
                 return _failed(error)
-            if not count:
-                return None
-        connection.sender = _Sender(connection, remaining, file, offset, count)
+        connection.sender = _Sender(connection, transfer)
         connection.sender.start()
         return connection.sender.future
 

@@ -374,21 +374,28 @@ class Connection(asyncio.BufferedProtocol):
             _release(parts)
             return
         out = self._out
-        for number, part in enumerate(parts):
+        number = 0
+        while number < len(parts):
+            part = parts[number]
+            number += 1
             if not isinstance(part, FileRange):
                 out.append(part)
                 continue
             head = b"".join(out)
             out.clear()
+            tail = b""
+            if number < len(parts) and isinstance(parts[number], bytes):
+                # What follows goes along, or it would wait for a turn of its own.
+                tail = cast(bytes, parts[number])
+                number += 1
             sent = self.owner.network.send_file(
-                transport, head, part.file, part.position, part.length
+                transport, head, part.file, part.position, part.length, tail
             )
             if sent is None:
                 part.release()
                 continue
             self.sending = sent
-            rest = parts[number + 1 :]
-            sent.add_done_callback(partial(self._on_sent, part, rest))
+            sent.add_done_callback(partial(self._on_sent, part, parts[number:]))
             return
 
     def _on_sent(self, part: FileRange, rest: list[Part], sent: "asyncio.Future[None]") -> None:

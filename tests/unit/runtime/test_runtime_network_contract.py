@@ -339,8 +339,9 @@ def test_any_mix_of_writes_and_files_arrives_in_order(world: "World", seed: int)
                     continue
                 offset = rng.randint(0, len(content))
                 count = min(rng.choice([0, 500, 17_000, 200_000, 1_400_000]), len(content) - offset)
-                sending = pair.network.send_file(server.transport, head, file, offset, count)
-                expected += head + content[offset : offset + count]
+                tail = rng.randbytes(rng.choice([0, 0, 3, 4000, 300_000]))
+                sending = pair.network.send_file(server.transport, head, file, offset, count, tail)
+                expected += head + content[offset : offset + count] + tail
                 if sending is not None:
                     await sending
                 if rng.random() < 0.3:

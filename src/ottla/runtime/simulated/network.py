@@ -290,7 +290,13 @@ class NodeNetwork:
         return await self._network.connect(self._incarnation, factory, host, port)
 
     def send_file(
-        self, transport: asyncio.Transport, head: bytes, file: File, offset: int, count: int
+        self,
+        transport: asyncio.Transport,
+        head: bytes,
+        file: File,
+        offset: int,
+        count: int,
+        tail: bytes = b"",
     ) -> asyncio.Future[None] | None:
         self._incarnation.check()
         if not isinstance(transport, SimulatedTransport):
@@ -299,7 +305,7 @@ class NodeNetwork:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             future.set_exception(ConnectionAbortedError("the connection is closed"))
             return future
-        sending = transport.send_file(head, file, offset, count)
+        sending = transport.send_file(head, file, offset, count, tail)
         is_sent = sending.done() and not sending.cancelled() and sending.exception() is None
         return None if is_sent else sending
 

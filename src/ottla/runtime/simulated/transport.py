@@ -179,12 +179,17 @@ class SimulatedTransport(asyncio.Transport):
             self._outgoing.append(FIN)
             self._soon(self._pump)
 
-    def send_file(self, head: bytes, file: File, offset: int, count: int) -> asyncio.Future[None]:
+    def send_file(
+        self, head: bytes, file: File, offset: int, count: int, tail: bytes
+    ) -> asyncio.Future[None]:
         self.write(head)
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(self._on_file_done)
         self._file_part = _FilePart(file, offset, count, done)
         self._outgoing.append(self._file_part)
+        if tail:
+            self._outgoing.append(memoryview(tail))
+            self._outgoing_bytes += len(tail)
         self._pump()
         return done
 
