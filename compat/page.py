@@ -25,7 +25,6 @@ NOT_OFFERED: dict[str, tuple[str, ...]] = {
         "produce/edges",
     ),
     "kafkajs": ("consume", "produce/lz4/*", "produce/zstd/*"),
-    "kafka-python": ("produce/snappy/*", "produce/lz4/*", "produce/zstd/*"),
 }
 
 CAPABILITIES: tuple[tuple[str, str], ...] = (
