@@ -24,7 +24,7 @@ NOT_OFFERED: dict[str, tuple[str, ...]] = {
         "delete_topic",
         "produce/edges",
     ),
-    "kafkajs": ("consume", "produce/lz4/*", "produce/zstd/*"),
+    "kafkajs": ("consume",),
 }
 
 CAPABILITIES: tuple[tuple[str, str], ...] = (
@@ -54,8 +54,7 @@ fails when a line of it no longer passes. The same suite passes against Apache K
 """
 
 TOOLS = f"""
-`java` is Apache Kafka's own client. n/a: the client has no such call, or needs a package that the
-suite does not install.
+`java` is Apache Kafka's own client. n/a: the client has no such call.
 
 ## Apache Kafka {KAFKA_VERSION}'s tools
 
