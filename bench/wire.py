@@ -112,12 +112,12 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def record_batch(value: bytes) -> bytes:
+def record_batch(value: bytes, timestamp_ms: int) -> bytes:
     """One batch of format v2 with one record that has no key and no headers."""
     body = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _varint(len(value)) + value + _varint(0)
     record = _varint(len(body)) + body
-    now_ms = int(time.time() * 1000)
-    after_crc = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + record
+    times = (timestamp_ms, timestamp_ms)
+    after_crc = struct.pack(">hiqqqhii", 0, 0, *times, -1, -1, -1, 1) + record
     head = struct.pack(">qiibI", 0, len(after_crc) + 9, -1, 2, crc32c(after_crc))
     return head + after_crc
 
@@ -232,9 +232,17 @@ class Connection:
                 reader.int32()
         return index, leader
 
-    def produce(self, topic: str, value: bytes, *, partition: int = 0, acks: int = -1) -> int:
-        """Append one record and return its offset."""
-        batch = record_batch(value)
+    def produce(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append one record, created now unless told otherwise, and return its offset."""
+        batch = record_batch(value, timestamp_ms or int(time.time() * 1000))
         body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic)
         body += struct.pack(">iii", 1, partition, len(batch)) + batch
         reader = self.ask(PRODUCE, 7, body)
@@ -245,12 +253,20 @@ class Connection:
         return reader.int64()
 
     def fill(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> list[int]:
-        """Append records one by one, waiting for a leader that was elected just now."""
+        """Append records one by one, waiting for a leader that was elected just now.
+
+        Each is a millisecond younger than the one before, so that times tell them apart.
+        """
+        first_ms = int(time.time() * 1000)
         offsets: list[int] = []
         deadline = time.monotonic() + LEADER_READY_S_MAX
         while len(offsets) < len(values):
             try:
-                offsets.append(self.produce(topic, values[len(offsets)], partition=partition))
+                index = len(offsets)
+                offset = self.produce(
+                    topic, values[index], partition=partition, timestamp_ms=first_ms + index
+                )
+                offsets.append(offset)
             except WireError as error:
                 if error.error_code not in LEADER_NOT_READY or time.monotonic() > deadline:
                     raise
