@@ -142,7 +142,7 @@ class Partition(Watchable):
         """Refuse a client whose metadata is older or newer than ours, or who found no leader."""
         if self.failure is not None:
             raise self.failure
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch not in (NO_EPOCH, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -159,7 +159,8 @@ class Partition(Watchable):
         if self.state.leader != self.local_id:
             raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self._log or self.log
-        if acks == -1 and len(self.in_sync.isr) < log.config.min_insync_replicas:
+        wanted = log.config.min_insync_replicas
+        if acks == -1 and len(self.in_sync.isr) < wanted and not self.has_enough_replicas():
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         if self.in_sync.maybe_advance(Offset(log.log_end_offset)):
@@ -169,7 +170,9 @@ class Partition(Watchable):
         return result
 
     def has_enough_replicas(self) -> bool:
-        return len(self.in_sync.isr) >= self.log.config.min_insync_replicas
+        """A partition with fewer replicas than `min.insync.replicas` needs all it has (KIP-966)."""
+        wanted = min(self.log.config.min_insync_replicas, len(self.state.replicas))
+        return len(self.in_sync.isr) >= wanted
 
     def read(
         self,
@@ -183,7 +186,8 @@ class Partition(Watchable):
         replica_id: int = CONSUMER_REPLICA_ID,
     ) -> ReadResult:
         """What a fetch at `fetch_offset` may see; raises KafkaError as the fetch's answer."""
-        self.check_epoch(current_leader_epoch)
+        # Fetch takes any negative number for none, unlike the other APIs.
+        self.check_epoch(current_leader_epoch if current_leader_epoch >= 0 else NO_EPOCH)
         log = self._log or self.log
         in_sync = self.in_sync
         if replica_id >= 0:

@@ -21,10 +21,11 @@ from ottla.protocol.batches import (
     iter_records,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
 )
 from ottla.protocol.codecs import Codec
 from ottla.storage.core.append_origin import AppendOrigin
-from ottla.storage.core.batch_validation import Action, ValidationRules, check_batch_count
+from ottla.storage.core.batch_validation import Action, ValidationRules, check_batches
 
 # What one batch may grow to when it is opened. Honest batches stay far below: clients fill
 # them to at most a few megabytes before they compress.
@@ -74,7 +75,13 @@ def prepare_batch(
                 is_transactional=header.is_transactional,
             )
             rules.check_size(len(batch))
+        elif Action.CHECK_TIMESTAMPS in action:
+            latest_ms = max((record.timestamp_ms for record in opened), default=NO_TIMESTAMP)
+            if latest_ms != header.max_timestamp:
+                set_max_timestamp(batch, 0, latest_ms)
     log_append_time_ms = NO_TIMESTAMP
+    if Action.STAMP_CREATE_TIME in action:
+        set_max_timestamp(batch, 0, read_header(batch).max_timestamp)
     if Action.STAMP_LOG_APPEND_TIME in action:
         log_append_time_ms = now_ms
         set_log_append_time(batch, 0, now_ms)
@@ -83,13 +90,10 @@ def prepare_batch(
 
 def _only_batch(records: bytearray | memoryview) -> bytearray | memoryview:
     """The one batch, without bytes behind it that are less than another batch."""
-    sizes = [header.size_bytes for _, header in iter_batches(records)]
-    if len(sizes) == 1 and sizes[0] == len(records):
-        return records
-    if not sizes and len(records):
-        check_batch(records, 0, len(records))  # says what is wrong with it
-    check_batch_count(len(sizes))
-    return memoryview(records)[: sizes[0]]
+    headers = [header for _, header in iter_batches(records)]
+    check_batches(headers)
+    size = headers[0].size_bytes
+    return records if size == len(records) else memoryview(records)[:size]
 
 
 def _level_of(codec: Codec, config: TopicConfig) -> int | None:

@@ -14,7 +14,7 @@ from ottla.storage.core.batch_validation import (
     RecordError,
     RecordsRefusedError,
     ValidationRules,
-    check_batch_count,
+    check_batches,
 )
 
 NOW_MS = 10_000_000
@@ -58,17 +58,17 @@ def test_the_usual_batch_is_never_opened() -> None:
         ({"attributes": 0x20}, ErrorCode.INVALID_RECORD),  # a control batch
         ({"base_offset": 1}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 0}, ErrorCode.INVALID_RECORD),  # without a sequence
-        ({"attributes": 0x08}, ErrorCode.INVALID_TIMESTAMP),
+        ({"attributes": 0x08}, Action.STAMP_CREATE_TIME),
         ({"attributes": 0x05}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         ({"batch_length": 989}, ErrorCode.MESSAGE_TOO_LARGE),
         ({"batch_length": 988}, Action.APPEND_AS_IS),
         ({"max_timestamp": NOW_MS + HOUR_MS}, Action.APPEND_AS_IS),
-        ({"max_timestamp": NOW_MS + HOUR_MS + 1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"max_timestamp": NOW_MS + HOUR_MS + 1}, Action.CHECK_TIMESTAMPS),
         ({"max_timestamp": -1}, Action.APPEND_AS_IS),
         ({"max_timestamp": 0}, Action.APPEND_AS_IS),
     ],
 )
-def test_the_header_alone_condemns(header: dict[str, int], error: ErrorCode | Action) -> None:
+def test_the_header_alone_tells(header: dict[str, int], error: ErrorCode | Action) -> None:
     assert decide({"max_message_bytes": 1000}, **header) is error
 
 
@@ -169,7 +169,9 @@ def test_errors_are_bounded() -> None:
 
 
 def test_a_partition_gets_exactly_one_batch() -> None:
-    check_batch_count(1)
+    check_batches([CREATE_TIME])
     for count in (0, 2):
         with pytest.raises(KafkaError, match="exactly one"):
-            check_batch_count(count)
+            check_batches([CREATE_TIME] * count)
+    with pytest.raises(KafkaError, match="magic 1"):
+        check_batches([CREATE_TIME._replace(magic=1)])

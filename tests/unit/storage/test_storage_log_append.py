@@ -14,6 +14,7 @@ from ottla.protocol.batches import (
     check_batch,
     control_batch,
     iter_records,
+    set_max_timestamp,
     write_crc,
 )
 from ottla.protocol.codecs import Codec
@@ -100,8 +101,8 @@ def test_batches_that_lie_are_refused_and_leave_nothing() -> None:
     bent = bench.batch()
     bent[-1] ^= 1
     assert _code(bench, bent) is ErrorCode.CORRUPT_MESSAGE
-    assert _code(bench, bench.batch()[:-1]) is ErrorCode.CORRUPT_MESSAGE
-    assert _code(bench, bench.batch()[:40]) is ErrorCode.CORRUPT_MESSAGE
+    assert _code(bench, bench.batch()[:-1]) is ErrorCode.INVALID_RECORD  # not one whole batch
+    assert _code(bench, bench.batch()[:40]) is ErrorCode.INVALID_RECORD
     assert _code(bench, bytearray()) is ErrorCode.INVALID_RECORD
     miscounted = bench.batch(2)
     miscounted[57:61] = (3).to_bytes(4, "big")
@@ -121,8 +122,23 @@ def test_limits_of_the_topic_are_kept() -> None:
     assert _code(bench, bench.batch(size=100)) is ErrorCode.RECORD_LIST_TOO_LARGE
     ahead = build_batch([Record(0, bench.now_ms + 3_700_000, None, b"")])
     assert _code(bench, ahead) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_producer_cannot_claim_log_append_time() -> None:
+    bench = Bench()
     stamped = bench.batch(timestamp_type=TimestampType.LOG_APPEND_TIME)
-    assert _code(bench, stamped) is ErrorCode.INVALID_TIMESTAMP
+    bench.log.append_as_leader(stamped, leader_epoch=0)
+    header = check_batch(stamped, 0, len(stamped))
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+
+
+def test_a_largest_timestamp_that_no_record_has_is_corrected() -> None:
+    bench = Bench()
+    batch = bench.batch()
+    truth = check_batch(batch, 0, len(batch)).max_timestamp
+    set_max_timestamp(batch, 0, bench.now_ms + 3_700_000)
+    bench.log.append_as_leader(batch, leader_epoch=0)
+    assert check_batch(batch, 0, len(batch)).max_timestamp == truth
 
 
 def test_log_append_time_is_stamped_and_told() -> None:

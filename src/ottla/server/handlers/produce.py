@@ -9,6 +9,8 @@ acks=1 is answered at once; acks=all once the high watermark has passed the batc
 import asyncio
 from collections.abc import Callable
 
+from ottla.protocol.batches import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL_MASK
+from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
 from ottla.protocol.ids import Offset
@@ -21,9 +23,26 @@ from ottla.protocol.produce import (
 from ottla.replication.partition import Partition
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
+from ottla.storage.core.batch_validation import RecordsRefusedError, RequestRefusedError
 
-TOPIC_IDS_FROM = 13
+ZSTD_FROM = 7
 _ERROR_NONE = int(ErrorCode.NONE)
+_ATTRIBUTES_LOW_BYTE_AT = ATTRIBUTES_AT + 1
+# With these no log was looked at, or none that could say where it starts.
+_WITHOUT_LOG_START = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
 
 Results = list[tuple[str | bytes, list[PartitionProduceResult]]]
 
@@ -49,11 +68,17 @@ def handle(
                 if not -1 <= acks <= 1:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if records is None:
-                    raise KafkaError(ErrorCode.INVALID_RECORD, "The partition has no records")
+                    raise RequestRefusedError(ErrorCode.INVALID_RECORD, "There are no records")
+                if len(records) > _ATTRIBUTES_LOW_BYTE_AT:
+                    attributes = records[_ATTRIBUTES_LOW_BYTE_AT]
+                    if attributes & TRANSACTIONAL_MASK:
+                        raise _transactional(request.transactional_id)
+                    if version < ZSTD_FROM and attributes & CODEC_MASK == Codec.ZSTD:
+                        raise RequestRefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
                 partition, appended = append(name, index, records, acks=acks)
             except KafkaError as error:
                 has_failed = True
-                answers.append(PartitionProduceResult(index, error.code, -1, -1, -1, error.message))
+                answers.append(_refused(services, name, index, error))
                 continue
             answers.append(
                 PartitionProduceResult(
@@ -81,6 +106,30 @@ def handle(
     if waiting:
         return _when_committed(services, header, request, results, waiting)
     return encode_produce_response(version, header.correlation_id, results)
+
+
+def _refused(
+    services: Services, name: str | None, index: int, error: KafkaError
+) -> PartitionProduceResult:
+    log_start_offset = -1
+    if error.code not in _WITHOUT_LOG_START and not isinstance(error, RequestRefusedError):
+        partition = services.replicas.partitions.get((name or "", index))
+        if partition is not None and partition.is_open:
+            log_start_offset = partition.log.log_start_offset
+    return PartitionProduceResult(
+        index,
+        error.code,
+        log_start_offset=log_start_offset,
+        error_message=error.message,
+        record_errors=error.record_errors if isinstance(error, RecordsRefusedError) else (),
+    )
+
+
+def _transactional(transactional_id: str | None) -> KafkaError:
+    """Nobody here could end a transaction, and read_committed consumers would wait for its end."""
+    if transactional_id is None:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return KafkaError(ErrorCode.INVALID_TXN_STATE, "This broker has no transactions")
 
 
 def _when_committed(

@@ -10,8 +10,9 @@ most topics that is nothing:
 - `compression.type` names another codec than the producer's: the records are packed anew.
 
 `message.timestamp.after.max.ms`, which is set by default, is held against the header's largest
-timestamp. Apache Kafka opens every batch and computes that from the records, so a producer
-that lies there is caught by Kafka but only misleads readers by timestamp here.
+timestamp; only where that is too late the records are looked at, to name them. Apache Kafka
+opens every batch and computes the largest timestamp from the records, so a producer that claims
+less there is caught by Kafka but only misleads readers by timestamp here.
 
 `message.timestamp.type=LogAppendTime` is written into the header and needs no record, but it
 changes the CRC.
@@ -21,7 +22,7 @@ Coordinators are trusted to write keys and timestamps that will do.
 Pure. Magic, length, CRC and record count were checked by `protocol.batches.check_batch` before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Flag, auto
 from typing import NamedTuple
 
@@ -58,6 +59,7 @@ _INT64_MAX = 2**63 - 1
 class Action(Flag):
     APPEND_AS_IS = 0
     STAMP_LOG_APPEND_TIME = auto()  # in the header; no record is opened
+    STAMP_CREATE_TIME = auto()  # likewise
     CHECK_KEYS = auto()
     CHECK_TIMESTAMPS = auto()
     RECOMPRESS = auto()
@@ -66,6 +68,10 @@ class Action(Flag):
 class RecordError(NamedTuple):
     batch_index: int  # the record's place in the batch
     message: str
+
+
+class RequestRefusedError(KafkaError):
+    """The request is refused before a log is looked at."""
 
 
 class RecordsRefusedError(KafkaError):
@@ -121,23 +127,20 @@ class ValidationRules:
         if attributes & CONTROL_MASK:
             # Markers have keys and no compression, and their timestamp is the coordinator's.
             return self._trusted_actions[0]
-        if self._is_log_append_time or attributes & TIMESTAMP_TYPE_MASK:
+        more = Action.APPEND_AS_IS
+        if self._is_log_append_time:
             if attributes & TIMESTAMP_TYPE_MASK:
-                raise KafkaError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    "Producers must not set the timestamp type to LogAppendTime",
-                )
-        elif header.max_timestamp - now_ms > self._after_ms_max:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"Timestamp {header.max_timestamp} is out of range: it must not be later than"
-                f" {now_ms + self._after_ms_max}",
-            )
+                raise _stamped_by_its_producer(header)
+        else:
+            if attributes & TIMESTAMP_TYPE_MASK:
+                more = Action.STAMP_CREATE_TIME  # the topic's word, not the producer's
+            if header.max_timestamp - now_ms > self._after_ms_max:
+                more |= Action.CHECK_TIMESTAMPS  # which of the records are too late
         number = attributes & CODEC_MASK
         if number > _CODEC_NUMBER_MAX:
             codec_of(attributes)
         actions = self._client_actions if origin is AppendOrigin.CLIENT else self._trusted_actions
-        return actions[self._codec_number >= 0 and self._codec_number != number]
+        return actions[self._codec_number >= 0 and self._codec_number != number] | more
 
     def check_size(self, size_bytes: int) -> None:
         """Raise unless a batch of this size may be written; asked again after recompression."""
@@ -180,13 +183,26 @@ class ValidationRules:
             )
 
 
-def check_batch_count(count: int) -> None:
-    """A produce request carries exactly one batch for a partition."""
-    if count != 1:
-        raise KafkaError(
+def check_batches(headers: Sequence[BatchHeader]) -> None:
+    """A produce request carries exactly one batch for a partition, of the current format."""
+    if len(headers) != 1:
+        raise RequestRefusedError(
             ErrorCode.INVALID_RECORD,
-            f"A produce request must contain exactly one record batch per partition, not {count}",
+            "A produce request must contain exactly one record batch per partition, not"
+            f" {len(headers)}",
         )
+    if headers[0].magic in (0, 1):
+        raise RequestRefusedError(
+            ErrorCode.INVALID_RECORD, f"Record batches of magic {headers[0].magic} are not accepted"
+        )
+
+
+def _stamped_by_its_producer(header: BatchHeader) -> KafkaError:
+    problem = "Producers must not set the timestamp type to LogAppendTime"
+    named = range(min(header.records_count, RECORD_ERRORS_MAX))
+    return RecordsRefusedError(
+        ErrorCode.INVALID_TIMESTAMP, problem, [RecordError(index, problem) for index in named]
+    )
 
 
 def _check_client_header(header: BatchHeader) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ottla.protocol.ids import Epoch, Offset
+from ottla.protocol.ids import NO_EPOCH, Epoch, Offset
 
 
 class EpochEntry(NamedTuple):
@@ -76,7 +76,7 @@ class LeaderEpochs:
 
     def end_of(self, epoch: Epoch, *, log_end_offset: Offset) -> EpochEnd | None:
         """Where `epoch` ends here, or None if this log cannot tell (OffsetForLeaderEpoch)."""
-        if epoch < 0 or not self._entries:
+        if epoch == NO_EPOCH or not self._entries:
             return None
         after = bisect_right(self._entries, epoch, key=_epoch_of)
         if after == len(self._entries):
