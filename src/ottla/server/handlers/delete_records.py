@@ -19,7 +19,11 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         "topics": [
             {
                 "name": topic.name,
-                "partitions": [_delete(services, topic.name, asked) for asked in topic.partitions],
+                "partitions": [
+                    _delete(services, topic.name, asked)
+                    # Of a partition that is named twice, Kafka takes the last word.
+                    for asked in {one.partition_index: one for one in topic.partitions}.values()
+                ],
             }
             for topic in request.topics
         ]

@@ -5,6 +5,7 @@ Version 0.
 
 from typing import Any
 
+from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
@@ -26,6 +27,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
 
 def _describe(services: Services, topic: str, index: int) -> Fields:
     try:
+        check_topic_name(topic)
         partition = services.replicas.partition(topic, index)
         partition.check_epoch(-1)
         producers = partition.log.active_producers()

@@ -32,6 +32,7 @@ from ottla.storage.slices import LogSlice, warm
 
 # Below this a copy through Python is cheaper than the extra system calls of sendfile.
 SEND_FILE_BYTES_MIN = 32 * 1024
+LEADER_FROM = 16  # the field is older, but only with KIP-951 do brokers fill it in
 _ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _ERROR_NONE = int(ErrorCode.NONE)
@@ -48,7 +49,12 @@ def handle(
         answer = _fetch_one(services, header, request)
         if answer is not None:
             return answer
-    wanted = [(topic, one) for topic, partitions in topics for one in partitions]
+    # Of a partition that is named twice, Kafka takes the last word.
+    wanted = list(
+        {
+            (topic, one[0]): (topic, one) for topic, partitions in topics for one in partitions
+        }.values()
+    )
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
@@ -228,9 +234,15 @@ class _Fetch:
             )
         except KafkaError as error:
             leader = None
-            if partition is not None and error.code in _LEADER_ERRORS:
+            knows_leader = self._header.api_version >= LEADER_FROM
+            if partition is not None and error.code in _LEADER_ERRORS and knows_leader:
                 leader = (partition.state.leader, partition.leader_epoch)
-            return FetchPartitionResult(asked.partition, int(error.code), current_leader=leader)
+            return FetchPartitionResult(
+                asked.partition,
+                int(error.code),
+                aborted_transactions=() if partition is None else None,
+                current_leader=leader,
+            )
         records = read.records
         length = 0
         if records is not None and records.length:

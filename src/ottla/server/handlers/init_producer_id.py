@@ -7,6 +7,7 @@ the producer names the one that it had: its old sequence numbers are not continu
 from typing import Any
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
@@ -14,6 +15,9 @@ _REFUSED = {"producer_id": -1, "producer_epoch": -1}
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
+    had = given(request, "producer_id", -1), given(request, "producer_epoch", -1)
+    if request.transactional_id == "" or (had[0] == -1) != (had[1] == -1):
+        return {"error_code": ErrorCode.INVALID_REQUEST, **_REFUSED}
     if request.transactional_id is not None:
         # No transaction coordinator is advertised, so no client that looks gets here.
         return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, **_REFUSED}

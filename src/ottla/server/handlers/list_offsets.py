@@ -48,7 +48,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
                         request.replica_id,
                         is_repeated=asked[topic.name, partition.partition_index] > 1,
                     )
-                    for partition in topic.partitions
+                    for partition in {one.partition_index: one for one in topic.partitions}.values()
                 ],
             }
             for topic in request.topics
