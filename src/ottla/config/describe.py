@@ -65,7 +65,7 @@ def describe(
     names: Collection[str] | None = None,
     logger_levels: Mapping[str, str] | None = None,
 ) -> list[ConfigEntry]:
-    """The entries in order of their names, only of `names` where given; or KafkaError.
+    """The entries in order of their names, only of `names` where any are given; or KafkaError.
 
     `settings` are those of the resource in the metadata; those of the broker itself are in
     `broker` already. That a topic exists is for the caller to know.
@@ -85,7 +85,7 @@ def describe(
         entries = describe_group(settings, broker)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource_type!r} has no configs")
-    if names is not None:
+    if names:
         entries = [entry for entry in entries if entry.name in names]
     return sorted(entries, key=lambda entry: entry.name)
 

@@ -61,6 +61,17 @@ _PER_LISTENER_ONLY: Final = frozenset(
     )
 )
 
+_THREAD_POOLS: Final = frozenset(
+    (
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    )
+)
+
 
 class ResourceType(IntEnum):
     UNKNOWN = 0
@@ -176,13 +187,28 @@ def _validate_broker(resource_name: str, settings: Mapping[str, str], broker: Br
         for name, text in settings.items():
             key = find_key(ResourceType.BROKER, name)
             if key is not None:
-                key.parse(text)
+                value = key.parse(text)
+                if name in _THREAD_POOLS and not _is_set(name, text, broker):
+                    _check_pool_size(name, _number(value), _number(broker.get(name)))
         if is_default:
             broker.altered(default=settings, broker=broker.dynamic)
         elif int(resource_name) == broker.node_id:
             broker.altered(default=broker.dynamic_default, broker=settings)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _is_set(name: str, text: str, broker: BrokerConfig) -> bool:
+    return text in (broker.dynamic.get(name), broker.dynamic_default.get(name))
+
+
+def _check_pool_size(name: str, wanted: int, current: int) -> None:
+    """Kafka lets a pool of threads at most double or halve in one step."""
+    if not current // 2 <= wanted <= current * 2:
+        raise ConfigError(
+            f"{name} is {current}: it can be changed to {current // 2} at least and"
+            f" {current * 2} at most, not {wanted}"
+        )
 
 
 def _validate_client_metrics(settings: Mapping[str, str]) -> None:

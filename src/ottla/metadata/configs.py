@@ -20,6 +20,7 @@ from ottla.metadata.image import (
     MetadataImage,
 )
 from ottla.metadata.records import ConfigRecord, MetadataRecord
+from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 VALUE_LENGTH_MAX = 32767  # Java's short, which Kafka's own readers hold strings to
@@ -120,8 +121,8 @@ def _decide(
             _check_resource(image, resource)
             _check_names(change)
             after = wanted(change)
-            _check_values(image, resource, after)
             schema.check(resource, after)
+            _check_values(image, resource, after)
         except KafkaError as error:
             results.append(AlteredResource(resource, error.code, error.message))
             continue
@@ -134,6 +135,9 @@ def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
     name = resource.name
     match resource.type:
         case ConfigResourceType.TOPIC:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics have no common default")
+            check_topic_name(name)
             if name not in image.topics:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -142,9 +146,7 @@ def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
             if name and not (name.isascii() and name.isdigit()):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker id")
             if name and int(name) not in image.brokers:
-                raise KafkaError(
-                    ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {name} is not registered"
-                )
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not registered")
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource has no name")
@@ -159,7 +161,7 @@ def _check_names(change: ResourceChange) -> None:
     times = Counter(entry.name for entry in change.changes)
     for name, count in times.items():
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A configuration key is empty")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "A configuration key is empty")
         if count > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is changed twice")
 

@@ -34,6 +34,7 @@ from ottla.raft.wire_records import ZERO_UUID
 TOPIC_NAME_LENGTH_MAX = 249  # "-", a partition number and a suffix must fit a file name of 255
 PARTITIONS_PER_REQUEST_MAX = 10_000  # one request is one atomic batch of the metadata log
 USE_DEFAULT = -1
+_TWICE = "The request names this topic twice"
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -224,9 +225,7 @@ def _checked_configs(topic: NewTopic, check_config: ConfigValidator) -> dict[str
     for key, value in topic.configs:
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is given without a value")
-        if key in configs:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} is given twice")
-        configs[key] = value
+        configs[key] = value  # the last of those given twice, as in Kafka
     check_config(ConfigResource(ConfigResourceType.TOPIC, topic.name), configs)
     return configs
 
@@ -355,7 +354,8 @@ def decide_delete_topics(
     results: list[DeletedTopic] = []
     asked: Counter[UUID] = Counter(topic_ids)
     asked.update(image.topics[name].topic_id for name in names if name in image.topics)
-    for name in dict.fromkeys(names):
+    times = Counter(names)
+    for name in times:
         topic = image.topics.get(name)
         if topic is None:
             results.append(
@@ -366,6 +366,8 @@ def decide_delete_topics(
                     "This server does not host this topic-partition.",
                 )
             )
+        elif times[name] > 1:
+            results.append(DeletedTopic(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, _TWICE))
         else:
             results.append(_delete(topic, asked[topic.topic_id], records))
     for topic_id in dict.fromkeys(topic_ids):
@@ -379,19 +381,18 @@ def decide_delete_topics(
                     "This server does not host this topic ID.",
                 )
             )
-        elif topic.name not in names:
-            results.append(_delete(topic, asked[topic_id], records))
+        elif topic.name in times:
+            continue  # refused above
+        elif asked[topic_id] > 1:
+            results.append(DeletedTopic(None, topic_id, ErrorCode.INVALID_REQUEST, _TWICE))
+        else:
+            results.append(_delete(topic, 1, records))
     return Decision(records, results)
 
 
 def _delete(topic: TopicImage, times: int, records: list[MetadataRecord]) -> DeletedTopic:
     if times > 1:
-        return DeletedTopic(
-            topic.name,
-            topic.topic_id,
-            ErrorCode.INVALID_REQUEST,
-            "The request names this topic twice",
-        )
+        return DeletedTopic(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, _TWICE)
     records.append(RemoveTopicRecord(topic_id=topic.topic_id))
     return DeletedTopic(topic.name, topic.topic_id)
 

@@ -6,7 +6,8 @@ Pure functions of the metadata image; shared by the APIs that describe the clust
 from typing import Any
 
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
-from ottla.protocol.errors import ErrorCode
+from ottla.metadata.topics import check_topic_name
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 # Topics that the brokers keep for themselves; clients see them marked internal.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
@@ -74,3 +75,12 @@ def is_offline(image: MetadataImage, partition: PartitionImage, broker_id: int) 
     if broker is None or broker.fenced:
         return True
     return not broker.has_online_directory(partition.directory_of(broker_id))
+
+
+def error_of_unknown(topic: str) -> ErrorCode:
+    """Why there is no such topic: nobody made it, or nobody could."""
+    try:
+        check_topic_name(topic)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

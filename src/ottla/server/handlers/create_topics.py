@@ -5,6 +5,7 @@ with `validate_only` only says what would happen. The answer names the topic's i
 configuration that it has.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.config.describe import ConfigEntry, describe_topic
@@ -39,16 +40,20 @@ def _result(services: Services, result: CreatedTopic) -> Fields:
         "error_message": result.error_message,
         "num_partitions": result.num_partitions,
         "replication_factor": result.replication_factor,
-        "configs": [_config(entry) for entry in describe_topic(result.configs, services.config)]
+        "configs": [
+            _config(entry, result.configs)
+            for entry in describe_topic(result.configs, services.config)
+        ]
         if has_succeeded
-        else None,
+        else [],
     }
 
 
-def _config(entry: ConfigEntry) -> Fields:
+def _config(entry: ConfigEntry, given: Mapping[str, str]) -> Fields:
+    """What was given is echoed as it was; DescribeConfigs shows how it is understood."""
     return {
         "name": entry.name,
-        "value": None if entry.is_sensitive else entry.value,
+        "value": None if entry.is_sensitive else given.get(entry.name, entry.value),
         "read_only": entry.is_read_only,
         "config_source": entry.source,
         "is_sensitive": entry.is_sensitive,

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.metadata.topics import decide_delete_topics
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
@@ -20,29 +20,40 @@ BY_ID_FROM = 6
 async def handle(services: Services, call: Call, request: Any) -> Fields:
     names: list[str] = list(given(request, "topic_names", ()))
     ids: list[UUID] = []
+    ambiguous: list[Fields] = []
     topics: Sequence[Any] = given(request, "topics", ())
     for topic in topics:
         topic_id = topic.topic_id or NULL_ID
-        if topic.name is not None and topic_id != NULL_ID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named by name or by id")
-        if topic.name is not None:
+        if (topic.name is None) == (topic_id == NULL_ID):
+            ambiguous.append(
+                {
+                    "name": topic.name,
+                    "topic_id": topic_id,
+                    "error_code": ErrorCode.INVALID_REQUEST,
+                    "error_message": "A topic is given either by name or by id",
+                }
+            )
+        elif topic.name is not None:
             names.append(topic.name)
         else:
             ids.append(topic_id)
     if not services.config.delete_topic_enable:
-        return {"responses": _refused(call.version, names, ids)}
+        return {"responses": [*ambiguous, *_refused(call.version, names, ids)]}
     deleted = await services.metadata.submit(
         lambda image: decide_delete_topics(image, names=names, topic_ids=ids)
     )
     return {
         "responses": [
-            {
-                "name": result.name,
-                "topic_id": result.topic_id,
-                "error_code": result.error_code,
-                "error_message": result.error_message,
-            }
-            for result in deleted
+            *ambiguous,
+            *(
+                {
+                    "name": result.name,
+                    "topic_id": result.topic_id,
+                    "error_code": result.error_code,
+                    "error_message": result.error_message,
+                }
+                for result in deleted
+            ),
         ]
     }
 

@@ -14,12 +14,16 @@ from ottla.server.services import Services
 from ottla.server.topology import broker_fields, controller_id
 
 BROKERS = 1
+CONTROLLERS = 2
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
-    if given(request, "endpoint_type", BROKERS) != BROKERS:
+    endpoint_type = given(request, "endpoint_type", BROKERS)
+    if endpoint_type != BROKERS:
         return {
-            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             "error_message": "This listener serves brokers; ask a controller for controllers",
             "cluster_authorized_operations": NOT_ASKED,
         }

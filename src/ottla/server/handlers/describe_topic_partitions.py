@@ -6,11 +6,11 @@ starts.
 
 from typing import Any
 
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Call, Fields
 from ottla.server.operations import TOPIC_OPERATIONS
 from ottla.server.services import Services
-from ottla.server.topology import INTERNAL_TOPICS, partition_fields
+from ottla.server.topology import INTERNAL_TOPICS, error_of_unknown, partition_fields
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
@@ -20,8 +20,9 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     names = asked or sorted(image.topics)
     first_partition = 0
     if cursor is not None:
-        if cursor.partition_index < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The cursor's partition is negative")
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+            # The cursor is none that this broker gave out for these topics.
+            return {"topics": [_refused(name, ErrorCode.INVALID_REQUEST) for name in asked]}
         names = [name for name in names if name >= cursor.topic_name]
         if names and names[0] == cursor.topic_name:
             first_partition = cursor.partition_index
@@ -32,7 +33,8 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     for name in names:
         topic = image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(name))
+            unknown = _refused(name, error_of_unknown(name))
+            topics.append({**unknown, "topic_authorized_operations": TOPIC_OPERATIONS})
             continue
         indexes = range(first_partition, len(topic.partitions))
         first_partition = 0
@@ -60,9 +62,9 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     return {"topics": topics, "next_cursor": next_cursor}
 
 
-def _unknown(name: str) -> Fields:
+def _refused(name: str, error: ErrorCode) -> Fields:
     return {
-        "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "error_code": error,
         "name": name,
         "topic_id": None,
         "is_internal": name in INTERNAL_TOPICS,

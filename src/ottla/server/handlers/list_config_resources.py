@@ -17,7 +17,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     types = [ConfigResourceType.CLIENT_METRICS]
     if call.version >= 1:
         asked = given(request, "resource_types", ())
-        types = list(asked or ConfigResourceType)
+        types = list(dict.fromkeys(asked or ConfigResourceType))
         if not set(types) <= set(ConfigResourceType):
             return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     return {

@@ -23,11 +23,14 @@ from ottla.server.topology import (
     INTERNAL_TOPICS,
     broker_fields,
     controller_id,
+    error_of_unknown,
     partition_fields,
 )
 
 _CORRELATION_ID = Struct(">i")
 NULL_ID = UUID(int=0)
+BY_ID_FROM = 12
+NO_CONTROLLER = -1
 # Different questions whose answers are kept at a time; the cache is emptied when it is full.
 ANSWERS_MAX = 256
 
@@ -44,12 +47,39 @@ def handle(
     services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
 ) -> Answer | Deferred:
     request = decode_request(header.api_key, header.api_version, buffer[header.body_start : end])
+    if header.api_version < BY_ID_FROM and _asks_by_id(request):
+        return _refusal(header, request)
     question = _question(header.api_version, connection.owner.name, request)
     missing = _missing(services, question)
     may_create: bool = given(request, "allow_auto_topic_creation", True)
     if missing and may_create and services.config.auto_create_topics_enable:
         return Deferred(_create_and_answer(services, header, question, missing))
     return _answer(services, header, question, {})
+
+
+def _asks_by_id(request: Any) -> bool:
+    return any(
+        topic.name is None or given(topic, "topic_id", None) for topic in request.topics or ()
+    )
+
+
+def _refusal(header: RequestHeader, request: Any) -> bytes:
+    """Versions 10 and 11 have a field for ids, but nobody may use it (KAFKA-12701)."""
+    topics = [
+        {
+            "error_code": ErrorCode.INVALID_REQUEST,
+            "name": topic.name or "",
+            "topic_id": given(topic, "topic_id", None),
+            "topic_authorized_operations": NOT_ASKED,
+        }
+        for topic in request.topics
+    ]
+    fields = {
+        "controller_id": NO_CONTROLLER,
+        "topics": topics,
+        "cluster_authorized_operations": NOT_ASKED,
+    }
+    return encode_response(header.api_key, header.api_version, header.correlation_id, fields)
 
 
 async def _create_and_answer(
@@ -61,17 +91,24 @@ async def _create_and_answer(
 
 def _question(version: int, listener: str, request: Any) -> Question:
     asked: Sequence[Any] | None = request.topics
-    if asked is None or (version == 0 and not asked):
-        topics = None
-    else:
-        topics = tuple((topic.name, given(topic, "topic_id", None) or NULL_ID) for topic in asked)
+    is_all = asked is None or (version == 0 and not asked)
     return Question(
         version,
         listener,
-        topics,
+        None if is_all else _asked_topics(asked or ()),
         given(request, "include_topic_authorized_operations", False),
         given(request, "include_cluster_authorized_operations", False),
     )
+
+
+def _asked_topics(asked: Sequence[Any]) -> tuple[tuple[str | None, UUID], ...]:
+    """Each topic once; where one is given by id, those given by name do not count."""
+    topics = dict.fromkeys(
+        (topic.name, given(topic, "topic_id", None) or NULL_ID) for topic in asked
+    )
+    if any(topic_id != NULL_ID for _, topic_id in topics):
+        return tuple(dict.fromkeys((None, one) for _, one in topics if one != NULL_ID))
+    return tuple(topics)
 
 
 def _missing(services: Services, question: Question) -> list[str]:
@@ -139,7 +176,7 @@ def _asked_topic(
         error = ErrorCode.UNKNOWN_TOPIC_ID
     else:
         topic = image.topics.get(name or "")
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = error_of_unknown(name or "")
     if topic is not None:
         return _topic(services, question, topic)
     if name in errors:
@@ -150,8 +187,12 @@ def _asked_topic(
         "topic_id": topic_id,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": NOT_ASKED,
+        "topic_authorized_operations": _operations(question) if topic_id == NULL_ID else NOT_ASKED,
     }
+
+
+def _operations(question: Question) -> int:
+    return TOPIC_OPERATIONS if question.topic_operations else NOT_ASKED
 
 
 def _topic(services: Services, question: Question, topic: TopicImage) -> dict[str, Any]:
@@ -164,5 +205,5 @@ def _topic(services: Services, question: Question, topic: TopicImage) -> dict[st
             partition_fields(services.image, question.listener, index, partition)
             for index, partition in topic.partitions.items()
         ],
-        "topic_authorized_operations": TOPIC_OPERATIONS if question.topic_operations else NOT_ASKED,
+        "topic_authorized_operations": _operations(question),
     }
