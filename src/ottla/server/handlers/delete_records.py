@@ -15,17 +15,18 @@ HIGH_WATERMARK = -1
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
+    topics: dict[str, dict[int, Any]] = {}
+    for topic in request.topics:
+        # Of a partition that is named twice, Kafka takes the last word.
+        named = topics.setdefault(topic.name, {})
+        named.update((partition.partition_index, partition) for partition in topic.partitions)
     return {
         "topics": [
             {
-                "name": topic.name,
-                "partitions": [
-                    _delete(services, topic.name, asked)
-                    # Of a partition that is named twice, Kafka takes the last word.
-                    for asked in {one.partition_index: one for one in topic.partitions}.values()
-                ],
+                "name": name,
+                "partitions": [_delete(services, name, asked) for asked in partitions.values()],
             }
-            for topic in request.topics
+            for name, partitions in topics.items()
         ]
     }
 

@@ -34,24 +34,28 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         for topic in request.topics
         for partition in topic.partitions
     )
+    topics: dict[str, dict[int, Any]] = {}
+    for topic in request.topics:
+        named = topics.setdefault(topic.name, {})
+        named.update((partition.partition_index, partition) for partition in topic.partitions)
     return {
         "topics": [
             {
-                "name": topic.name,
+                "name": name,
                 "partitions": [
                     _answer(
                         services,
                         call.version,
-                        topic.name,
+                        name,
                         partition,
                         isolation,
                         request.replica_id,
-                        is_repeated=asked[topic.name, partition.partition_index] > 1,
+                        is_repeated=asked[name, index] > 1,
                     )
-                    for partition in {one.partition_index: one for one in topic.partitions}.values()
+                    for index, partition in partitions.items()
                 ],
             }
-            for topic in request.topics
+            for name, partitions in topics.items()
         ]
     }
 

@@ -18,7 +18,7 @@ from ottla.protocol.messages import decode_request, encode_response, given
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.services import Services
-from ottla.server.topic_creation import create_missing_topics
+from ottla.server.topic_creation import CLUSTER_METADATA_TOPIC, create_missing_topics
 from ottla.server.topology import (
     INTERNAL_TOPICS,
     broker_fields,
@@ -116,7 +116,10 @@ def _missing(services: Services, question: Question) -> list[str]:
     return [
         name
         for name, topic_id in question.topics or ()
-        if name is not None and topic_id == NULL_ID and name not in known
+        if name is not None
+        and topic_id == NULL_ID
+        and name not in known
+        and name != CLUSTER_METADATA_TOPIC
     ]
 
 

@@ -23,9 +23,11 @@ from ottla.protocol.produce import (
 from ottla.replication.partition import Partition
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
+from ottla.server.topology import INTERNAL_TOPICS
 from ottla.storage.core.batch_validation import RecordsRefusedError, RequestRefusedError
 
 ZSTD_FROM = 7
+ADMIN_CLIENT_ID = "__admin_client"  # whoever calls itself so may write where brokers keep state
 _ERROR_NONE = int(ErrorCode.NONE)
 _ATTRIBUTES_LOW_BYTE_AT = ATTRIBUTES_AT + 1
 # With these no log was looked at, or none that could say where it starts.
@@ -33,6 +35,7 @@ _WITHOUT_LOG_START = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -67,6 +70,8 @@ def handle(
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 if not -1 <= acks <= 1:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if name in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 if records is None:
                     raise RequestRefusedError(ErrorCode.INVALID_RECORD, "There are no records")
                 if len(records) > _ATTRIBUTES_LOW_BYTE_AT:
