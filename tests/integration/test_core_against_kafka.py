@@ -81,6 +81,20 @@ DELIBERATE = [
         "Kafka drops the first of the two batches without a word; Ottla appends both",
     ),
     Deliberate(
+        records.produce_records_with_broken_insides,
+        ".responses[{tag}-insides].partition_responses[0].error_code",
+        87,
+        0,
+        "Ottla counts records and does not open them (docs/adr/0003)",
+    ),
+    Deliberate(
+        records.produce_an_endless_number,
+        ".responses[{tag}-endless].partition_responses[0].error_code",
+        UNKNOWN_SERVER_ERROR,
+        87,
+        "Kafka trips over the number; Ottla refuses it",
+    ),
+    Deliberate(
         records.isolate_in_an_unknown_way,
         "",
         ...,
@@ -142,6 +156,8 @@ CONVERSATIONS = [
     (records.produce, ApiKey.PRODUCE),
     (records.produce_to_special_topics, ApiKey.PRODUCE),
     (records.produce_idempotently, ApiKey.PRODUCE),
+    (records.produce_malformed_records, ApiKey.PRODUCE),
+    (records.produce_to_internal_topics, ApiKey.PRODUCE),
     (records.list_offsets, ApiKey.LIST_OFFSETS),
     (records.offsets_for_epochs, ApiKey.OFFSET_FOR_LEADER_EPOCH),
     (records.delete_records, ApiKey.DELETE_RECORDS),
@@ -160,8 +176,17 @@ def test_api_versions(brokers: list[str], shared_apis: frozenset[int], version: 
     assert found == []
 
 
-def test_future_versions_of_api_versions(brokers: list[str]) -> None:
-    compare(brokers, admin.come_from_the_future)
+@pytest.mark.parametrize(
+    "converse",
+    [
+        admin.come_from_the_future,
+        admin.touch_internal_topics,
+        admin.change_what_holds_for_all,
+        records.name_a_topic_twice,
+    ],
+)
+def test_conversations_across_apis(brokers: list[str], converse: Any) -> None:
+    compare(brokers, converse)
 
 
 @pytest.mark.parametrize(("converse", "version"), CASES)

@@ -619,3 +619,57 @@ def operate_in_an_unknown_way(talk: Talk) -> None:
             "configs": [config],
         }
         talk.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+
+
+def change_what_holds_for_all(talk: Talk) -> None:
+    """Settings of this broker and of all shine through in what a topic has."""
+    talk.topic("shone-on")
+    keys = ["retention.ms", "segment.bytes", "compression.type", "min.insync.replicas"]
+    of_brokers = ["log.retention.ms", "log.segment.bytes", "compression.type"]
+
+    def look() -> None:
+        talk.settle()
+        for kind, name, names in (
+            (TOPIC, talk.name("shone-on"), keys),
+            (BROKER, "1", of_brokers),
+            (BROKER, "", None),
+        ):
+            resource = {"resource_type": kind, "resource_name": name, "configuration_keys": names}
+            talk.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True)
+
+    def change(broker: str, *configs: tuple[str, str | None, int]) -> None:
+        changes = [
+            {"name": name, "value": value, "config_operation": operation}
+            for name, value, operation in configs
+        ]
+        resource = {"resource_type": BROKER, "resource_name": broker, "configs": changes}
+        talk.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        look()
+
+    look()
+    change("", ("log.retention.ms", "777777", SET), ("compression.type", "zstd", SET))
+    change("1", ("log.retention.ms", "888888", SET), ("log.segment.bytes", "20000000", SET))
+    change("1", ("min.insync.replicas", "2", SET))
+    change("", ("compression.type", None, DELETE), ("log.retention.ms", None, DELETE))
+    change("1", ("log.retention.ms", None, DELETE), ("log.segment.bytes", None, DELETE))
+
+
+def touch_internal_topics(talk: Talk) -> None:
+    talk.ask(ApiKey.CREATE_TOPICS, 7, topics=[creatable("__cluster_metadata")], timeout=10_000)
+    talk.ask(
+        ApiKey.DELETE_TOPICS,
+        6,
+        topics=[{"name": "__cluster_metadata", "topic_id": None}],
+        timeout=10_000,
+    )
+    partitions = [{"name": "__cluster_metadata", "count": 2, "assignments": None}]
+    talk.ask(ApiKey.CREATE_PARTITIONS, 3, topics=partitions, timeout=10_000)
+    topics: list[Any] = [{"name": "__cluster_metadata", "topic_id": None}]
+    for may_create in (False, True):
+        talk.ask(ApiKey.METADATA, 12, topics=topics, allow_auto_topic_creation=may_create)
+    resource: dict[str, Any] = {
+        "resource_type": TOPIC,
+        "resource_name": "__cluster_metadata",
+        "configuration_keys": None,
+    }
+    talk.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])

@@ -57,6 +57,7 @@ KEYS = (
     "broker_id",
 )
 ABSENT = "absent"
+PARTITIONS = ("partitions", "partition_responses")
 NUMBERED = frozenset(("session_id", "producer_id"))
 POLL_S = 0.02
 TIMEOUT_S = 15.0
@@ -201,18 +202,21 @@ class Talk:
             return self._names.setdefault((name, value), f"{name} {len(self._names)}")
         if name == "records" and value is not None:
             return batches_of(value)
-        return merged(self.plain(value)) if name == "responses" else self.plain(value)
+        if name in ("responses", "topics") and value:
+            return merged(self.plain(value))
+        return self.plain(value)
 
 
 def merged(topics: list[Any]) -> list[Any]:
     """A topic's partitions together; Kafka's Fetch names a topic anew for those with errors."""
+    inner = next((name for name in PARTITIONS if name in topics[0]), None)
+    if inner is None:
+        return topics
     found: dict[str, Any] = {}
     for topic in topics:
-        if "partitions" not in topic:
-            return topics
-        rest = repr({key: value for key, value in topic.items() if key != "partitions"})
-        known = found.setdefault(rest, {**topic, "partitions": []})
-        known["partitions"] = sorted([*known["partitions"], *topic["partitions"]], key=repr)
+        rest = repr({key: value for key, value in topic.items() if key != inner})
+        known = found.setdefault(rest, {**topic, inner: []})
+        known[inner] = sorted([*known[inner], *topic[inner]], key=repr)
     return list(found.values())
 
 

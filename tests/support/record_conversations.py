@@ -39,6 +39,9 @@ def batch(
     return build_batch(records, **more)
 
 
+GOOD = bytes(batch(b"one", b"two", at_ms=EARLY_MS))
+
+
 def produce_fields(
     name: str | None,
     topic_id: UUID | None,
@@ -579,3 +582,101 @@ def fetch_less_than_nothing(talk: Talk) -> None:
     topics: FetchTopics = [(talk.name("less"), topic_id, [0])]
     talk.ask(ApiKey.FETCH, 18, **fetch_fields(topics, partition_bytes=-1))
     talk.ask(ApiKey.FETCH, 18, **fetch_fields(topics, max_bytes=-1))
+
+
+def produce_malformed_records(talk: Talk, version: int) -> None:
+    """Batches whose header and CRC are right and whose records are not."""
+    ask = Producer(talk, version, "bad", talk.topic("bad"))
+    body = GOOD[HEADER_BYTES:]
+    length = body[0] >> 1  # of the first record, in a varint of one byte
+    second = body[length + 1 :]
+    for records in (
+        b"\0" + body[1:],
+        b"\1" + body[1:],
+        bytes((body[0] + 2,)) + body[1:],
+        body + b"\0",
+        body + body,
+        second + body[: length + 1],
+        second + second,
+        body[: length + 1] * 2,
+        body[:1] + b"\x55" + body[2:],  # attributes of a record
+    ):
+        ask(with_body(records))
+    look_at_log(talk, talk.name("bad"))
+
+
+def produce_records_with_broken_insides(talk: Talk) -> None:
+    """Records that are as long as they say, and do not hold what they say."""
+    ask = Producer(talk, 9, "insides", talk.topic("insides"))
+    body = GOOD[HEADER_BYTES:]
+    ask(with_body(body[:4] + b"\x7f" + body[5:]))  # the length of a key
+    ask(with_body(body[:4] + b"\3" + body[5:]))  # a key of a negative length
+    ask(with_body(body[:-1] + b"\x7f"))  # the number of headers
+
+
+def produce_an_endless_number(talk: Talk) -> None:
+    ask = Producer(talk, 9, "endless", talk.topic("endless"))
+    ask(with_body(b"\xff" * 6 + GOOD[HEADER_BYTES:]))
+
+
+def with_body(records: bytes) -> bytearray:
+    whole = bytearray(GOOD[:HEADER_BYTES] + records)
+    whole[LENGTH_AT : LENGTH_AT + 4] = (len(whole) - LENGTH_AT - 4).to_bytes(4, "big")
+    write_crc(whole, 0)
+    return whole
+
+
+def produce_to_internal_topics(talk: Talk, version: int) -> None:
+    deadline = time.monotonic() + 30
+    beat = {"group_id": "warm", "member_id": "nobody", "generation_id": 1}
+    while talk.quietly(ApiKey.HEARTBEAT, 3, **beat).error_code != 25:
+        talk.quietly(ApiKey.FIND_COORDINATOR, 2, key="warm", key_type=0)
+        assert time.monotonic() < deadline
+        time.sleep(0.1)  # a poll: the protocol has no way to be told
+    topics = [{"name": "__consumer_offsets"}]
+    answer = talk.quietly(ApiKey.METADATA, 12, topics=topics, allow_auto_topic_creation=False)
+    topic_id = answer.topics[0].topic_id
+    fields = produce_fields("__consumer_offsets", topic_id, (0, batch(b"one")))
+    talk.ask_filtered(_errors, ApiKey.PRODUCE, version, **fields)
+    fields = produce_fields("__cluster_metadata", None, (0, batch(b"one")))
+    talk.ask(ApiKey.PRODUCE, version, **fields)
+
+
+def _errors(answer: Any) -> Any:
+    """Without the id of the topic, which each broker made for itself."""
+    return tuple(one for topic in answer.responses for one in topic.partition_responses)
+
+
+def name_a_topic_twice(talk: Talk) -> None:
+    """Two entries of one topic, with partitions that differ and that do not."""
+    topic_id = fill(talk, "again", 2)
+    name = talk.name("again")
+    for first, second in ((0, 1), (0, 0)):
+        asked: FetchTopics = [(name, topic_id, [first]), (name, topic_id, [second])]
+        for version in (12, 18):
+            talk.ask(ApiKey.FETCH, version, **fetch_fields(asked))
+        offsets = [
+            {"name": name, "partitions": [{"partition_index": index, "timestamp": -1}]}
+            for index in (first, second)
+        ]
+        talk.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=offsets)
+        epochs = [
+            {
+                "topic": name,
+                "partitions": [{"partition": index, "current_leader_epoch": -1, "leader_epoch": 0}],
+            }
+            for index in (first, second)
+        ]
+        talk.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=epochs)
+        deletions = [
+            {"name": name, "partitions": [{"partition_index": index, "offset": 0}]}
+            for index in (first, second)
+        ]
+        talk.ask(ApiKey.DELETE_RECORDS, 2, topics=deletions, timeout=10_000)
+        producers = [{"name": name, "partition_indexes": [index]} for index in (first, second)]
+        talk.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=producers)
+    several = produce_fields(name, topic_id, (0, batch(b"one")))
+    other = produce_fields(name, topic_id, (1, batch(b"two")))
+    several["topic_data"] += other["topic_data"]
+    for version in (12, 13):
+        talk.ask(ApiKey.PRODUCE, version, **several)
