@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from struct import pack, pack_into
+from uuid import UUID
 
 import psutil
 import pytest
@@ -233,3 +234,58 @@ def test_a_replica_id_of_a_stranger_is_refused(cluster: Cluster, wire: Wire) -> 
         },
     )
     assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_transactional_batch_is_refused_as_nobody_could_end_it(wire: Wire) -> None:
+    batch = batch_of(
+        b"x",
+        timestamp_ms=NOW_MS,
+        is_transactional=True,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    answer = wire.produce("t", bytes(batch))
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_internal_topics_are_not_for_clients(wire: Wire) -> None:
+    topics = [{"name": "__consumer_offsets", "num_partitions": 1, "replication_factor": 1}]
+    wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 10_000})
+    answer = wire.produce("__consumer_offsets", bytes(batch_of(b"x", timestamp_ms=NOW_MS)))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_zstd_is_refused_in_versions_that_did_not_know_it(wire: Wire) -> None:
+    batch = bytes(batch_of(b"x", timestamp_ms=NOW_MS, codec=Codec.ZSTD))
+    refused = wire.produce("t", batch, version=6)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert wire.produce("t", batch, version=7).error_code == 0
+
+
+def test_refusals_name_the_records_and_where_the_log_starts(wire: Wire) -> None:
+    answer = wire.produce("keyed", bytes(batch_of(b"x", b"y", timestamp_ms=NOW_MS)))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in answer.record_errors] == [0, 1]
+    assert answer.log_start_offset == 0
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_metadata_by_id_is_refused_before_version_12(wire: Wire, version: int) -> None:
+    topics = [{"name": None, "topic_id": UUID(int=77)}]
+    answer = wire.ask(ApiKey.METADATA, version, {"topics": topics})
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_topics_to_delete_are_given_by_name_or_by_id(wire: Wire) -> None:
+    topics = [{"name": "t", "topic_id": UUID(int=77)}, {"name": None, "topic_id": None}]
+    answer = wire.ask(ApiKey.DELETE_TOPICS, 6, {"topics": topics, "timeout": 10_000})
+    assert [one.error_code for one in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_a_cursor_that_nobody_gave_out_is_refused(wire: Wire) -> None:
+    for cursor in (("t", -1), ("none", 0)):
+        place = {"topic_name": cursor[0], "partition_index": cursor[1]}
+        fields = {"topics": [{"name": "t"}], "response_partition_limit": 9, "cursor": place}
+        answer = wire.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+        assert [one.error_code for one in answer.topics] == [ErrorCode.INVALID_REQUEST]
