@@ -35,6 +35,11 @@ BUFFER_BYTES = 256 * 1024
 # starts with a small one, which grows with the bytes that arrive.
 LENT_BUFFERS_MAX = 16
 SMALL_BUFFER_BYTES = 4096
+# A producer's largest request by default is 1 MB. A buffer that has to grow to that for each
+# request costs more in fresh pages than the request itself.
+LARGE_BUFFER_BYTES = 2 * 1024 * 1024
+LENT_LARGE_BUFFERS_MAX = 4
+LENT_MAX = {BUFFER_BYTES: LENT_BUFFERS_MAX, LARGE_BUFFER_BYTES: LENT_LARGE_BUFFERS_MAX}
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
@@ -43,23 +48,30 @@ PENDING_ANSWERS_MAX = 64
 
 
 class ReadBuffers:
-    """The read buffers of one event loop: one that all connections share, a few to lend."""
+    """The read buffers of one event loop: one that all connections share, some to lend."""
 
     __slots__ = ("_spare", "shared")
 
     def __init__(self) -> None:
         self.shared = memoryview(bytearray(BUFFER_BYTES))
-        self._spare = [bytearray() for _ in range(LENT_BUFFERS_MAX)]  # made when first lent
+        # By size; of no size until first lent.
+        self._spare = {
+            size: [bytearray() for _ in range(count)] for size, count in LENT_MAX.items()
+        }
 
-    def lend(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes: a large one while there are any."""
-        if size > BUFFER_BYTES or not self._spare:
-            return bytearray(max(size, SMALL_BUFFER_BYTES))
-        return self._spare.pop() or bytearray(BUFFER_BYTES)
+    def lend(self, size: int, frame_bytes: int) -> bytearray:
+        """A buffer of at least `size` bytes, and for the whole frame while there are such."""
+        for spare_bytes, spare in self._spare.items():
+            if spare and size <= spare_bytes and frame_bytes <= spare_bytes:
+                return spare.pop() or bytearray(spare_bytes)
+        return bytearray(max(size, SMALL_BUFFER_BYTES))
 
     def give_back(self, buffer: bytearray) -> None:
-        if len(buffer) == BUFFER_BYTES:
-            self._spare.append(buffer)
+        size = len(buffer)
+        spare = self._spare.get(size)
+        # One that grew may have just this size without having been lent.
+        if spare is not None and len(spare) < LENT_MAX[size]:
+            spare.append(buffer)
 
 
 class FileRange(NamedTuple):
@@ -305,13 +317,13 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back()
             self._filled = 0
             return
-        wanted = left + 1
+        wanted, frame_bytes = left + 1, 0
         if left >= 4:
-            (length,) = LENGTH.unpack_from(view, position)
+            frame_bytes = 4 + LENGTH.unpack_from(view, position)[0]
             # Room for the whole frame, but never more than twice what has arrived.
-            wanted = max(wanted, min(4 + length, 2 * left))
+            wanted = max(wanted, min(frame_bytes, 2 * left))
         if own is None or len(own) < wanted:
-            grown = self._buffers.lend(wanted)
+            grown = self._buffers.lend(wanted, frame_bytes)
             grown[:left] = view[position:end]
             self._give_back()
             self._own = grown

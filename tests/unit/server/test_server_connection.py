@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.connection import (
     BUFFER_BYTES,
+    LARGE_BUFFER_BYTES,
     LENT_BUFFERS_MAX,
+    LENT_LARGE_BUFFERS_MAX,
     PENDING_ANSWERS_MAX,
     SMALL_BUFFER_BYTES,
     Connection,
@@ -205,26 +207,52 @@ def test_an_absurd_length_closes_the_connection_and_allocates_nothing(length: in
     asyncio.run(scenario())
 
 
-def test_announced_frames_take_memory_only_as_they_arrive() -> None:
+def stuck_connections(owner: Owner, count: int, announced: int) -> list[Connection]:
+    """Connections that have announced a frame and sent a thousand bytes of it."""
+    stuck = []
+    for _ in range(count):
+        connection, transport = Connection(owner), FakeTransport()
+        connection.connection_made(transport)
+        feed(connection, transport, pack(">i", announced) + bytes(1000))
+        stuck.append(connection)
+    return stuck
+
+
+@pytest.mark.parametrize(
+    ("announced", "lent", "lent_bytes"),
+    [
+        (50 << 20, 0, 0),
+        (1 << 20, LENT_LARGE_BUFFERS_MAX, LARGE_BUFFER_BYTES),
+        (2000, LENT_BUFFERS_MAX, BUFFER_BYTES),
+    ],
+)
+def test_announced_frames_take_memory_only_as_they_arrive(
+    announced: int, lent: int, lent_bytes: int
+) -> None:
     async def scenario() -> None:
-        stuck = []
         owner = Owner(asyncio.get_running_loop())
         owner.request_bytes_max = 100 << 20
-        for _ in range(LENT_BUFFERS_MAX + 20):
-            connection, transport = Connection(owner), FakeTransport()
-            connection.connection_made(transport)
-            feed(connection, transport, pack(">i", 50 << 20) + bytes(1000))
-            stuck.append(connection)
+        stuck = stuck_connections(owner, 40, announced)
         sizes = [len(connection._own or b"") for connection in stuck]
-        assert sizes == [BUFFER_BYTES] * LENT_BUFFERS_MAX + [SMALL_BUFFER_BYTES] * 20
+        assert sizes[:lent] == [lent_bytes] * lent
+        pooled = LENT_BUFFERS_MAX * BUFFER_BYTES + LENT_LARGE_BUFFERS_MAX * LARGE_BUFFER_BYTES
+        assert sum(sizes) <= pooled + 40 * SMALL_BUFFER_BYTES
+        assert sizes.count(SMALL_BUFFER_BYTES) >= 40 - LENT_BUFFERS_MAX - LENT_LARGE_BUFFERS_MAX
         for connection in stuck:
             connection.connection_lost(None)
-        lent = [owner.buffers.lend(1) for _ in range(LENT_BUFFERS_MAX + 1)]
-        assert [len(one) for one in lent] == [BUFFER_BYTES] * LENT_BUFFERS_MAX + [
-            SMALL_BUFFER_BYTES
-        ]
+        again = [len(c._own or b"") for c in stuck_connections(owner, 40, announced)]
+        assert again == sizes
 
     asyncio.run(scenario())
+
+
+def test_buffers_that_grew_are_not_kept() -> None:
+    buffers = ReadBuffers()
+    for _ in range(100):
+        buffers.give_back(bytearray(BUFFER_BYTES))
+        buffers.give_back(bytearray(BUFFER_BYTES + 1))
+    sizes = [len(buffers.lend(1, 1)) for _ in range(100)]
+    assert sizes.count(BUFFER_BYTES) == LENT_BUFFERS_MAX
 
 
 def test_answers_before_a_malformed_request_are_still_sent() -> None:
