@@ -325,6 +325,10 @@ class BrokerProcess:
             self.process.wait(30)
             self.process = None
 
+    def exit_code(self) -> int | None:
+        """What a broker that ended by itself ended with; negative for a signal from elsewhere."""
+        return self.process.poll() if self.process is not None else None
+
     def on_same_data(self, kind: Kind) -> "BrokerProcess":
         """The other broker over the same directory, properties and ports."""
         if self.process is not None:

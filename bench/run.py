@@ -134,9 +134,11 @@ def _sample(
             work(brokers[kind])
         except (Missing, LoadFailed, OSError, RuntimeError, ValueError) as error:
             failed.add(kind)
-            say(f"  {load.name}: {kind}: {error}")
+            ended = brokers[kind].exit_code()
+            reason = error if ended is None else RuntimeError(f"the broker ended with {ended}")
+            say(f"  {load.name}: {kind}: {reason}")
             for row in rows:
-                row.notes[kind] = note(error)
+                row.notes[kind] = note(reason)
 
     def measure(broker: BrokerProcess) -> None:
         collect(rows, broker.kind, load.measure(broker))
