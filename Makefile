@@ -59,7 +59,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 lock:
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --group dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --extra console --extra spark --group dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""The web console: it reaches a cluster over the wire, so it serves Apache Kafka too."""
