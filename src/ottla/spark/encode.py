@@ -1,0 +1,337 @@
+"""How Arrow batches become Kafka record batches, a partition at a time.
+
+Rows of one Arrow batch go to many partitions; a partition wants few, large batches. So each
+partition has an open batch that grows over Arrow batches and is handed on when it is full. A
+batch says nothing yet about who produces it: producer id, epoch and sequence are patched in by
+whoever publishes it (`claims.py`), who checks the CRC first.
+
+Owned by one task; pure but for the clock and the consumer of batches that it is given.
+
+Invariants: the records of one target leave in the order of its rows; a finished batch holds at
+most `batch_bytes_max` bytes before compression, unless one record alone is larger; open batches
+together stay below `OPEN_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from ottla.protocol.batches import ATTRIBUTES_AT, CRC_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES
+from ottla.protocol.codecs import Codec, compress
+from ottla.spark.arrow_columns import (
+    NO_BYTES,
+    NO_COLUMN,
+    NO_HEADERS,
+    HeadersColumn,
+    VariableColumn,
+    headers_column,
+    int32_column,
+    variable_column,
+)
+from ottla.spark.partitioner import Partitioning
+
+pc: Any = import_module("pyarrow.compute")
+
+OPEN_BYTES_MAX = 64 << 20  # a task must not grow with the number of partitions it writes to
+_BUFFER_BYTES_FIRST = 16_384
+_NO_INT32: npt.NDArray[np.int32] = np.empty(0, np.int32)
+_NO_INT32.flags.writeable = False
+
+
+class Target(NamedTuple):
+    topic: str
+    partition: int
+
+
+class EncodedBatch(NamedTuple):
+    """A finished batch. `data` is valid only until the consumer returns."""
+
+    target: Target
+    data: memoryview
+    records: int
+
+
+class EncodeError(ValueError):
+    """Rows that cannot be written as they are; the sentence says what to change."""
+
+
+@dataclass(slots=True)
+class _OpenBatch:
+    buffer: npt.NDArray[np.uint8]
+    limit: int  # where writing stops; beyond batch_bytes_max only for a record that needs it
+    position: int = HEADER_BYTES
+    records: int = 0
+    timestamp_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Topics:
+    """The topics seen so far; their partitions are numbered through as targets."""
+
+    number: dict[str, int] = field(default_factory=dict)
+    partitions: list[int] = field(default_factory=list)
+    first_target: list[int] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+
+
+class BatchEncoder:
+    """Encodes the rows of one task."""
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        partitions_of: Callable[[str], int],
+        consume: Callable[[EncodedBatch], None],
+        now_ms: Callable[[], int],
+        partitioning: Partitioning = Partitioning.BY_KEY,
+        sticky_start: int = 0,
+        with_headers: bool = False,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        batch_bytes_max: int,
+        record_bytes_max: int,
+    ) -> None:
+        """`topic` takes every row; without it the column `topic` decides."""
+        self._topic = topic
+        self._partitions_of = partitions_of
+        self._consume = consume
+        self._now_ms = now_ms
+        self._partitioning = partitioning
+        self._sticky_start = sticky_start
+        self._with_headers = with_headers
+        self._codec = codec
+        self._level = level
+        self._batch_bytes_max = batch_bytes_max
+        self._record_bytes_max = record_bytes_max
+        self._topics = _Topics()
+        self._sticky_partition: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._sticky_bytes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._open: dict[int, _OpenBatch] = {}
+        self._open_bytes = 0
+        self.records = 0
+
+    def add(self, batch: Any) -> None:
+        """Encode the rows of one Arrow batch."""
+        rows = batch.num_rows
+        if not rows:
+            return
+        names = batch.schema.names
+        key = _column(batch, "key") if "key" in names else NO_COLUMN
+        value = _column(batch, "value")
+        headers = NO_HEADERS
+        if self._with_headers and "headers" in names:
+            headers = _headers(batch)
+        targets = self._targets_of(batch, key, value)
+        order = np.empty(rows, np.int32)
+        starts = np.zeros(len(self._topics.targets) + 1, np.int64)
+        from ottla.spark.kernels import order_by_target
+
+        order_by_target(targets, starts, order)
+        for target in np.flatnonzero(np.diff(starts)).tolist():
+            self._write(
+                target, order, int(starts[target]), int(starts[target + 1]), key, value, headers
+            )
+        self.records += rows
+        if self._open_bytes > OPEN_BYTES_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        """Hand on every open batch."""
+        for target in sorted(self._open):
+            self._close(target)
+
+    def _targets_of(
+        self, batch: Any, key: VariableColumn, value: VariableColumn
+    ) -> npt.NDArray[np.int32]:
+        from ottla.spark.kernels import choose_targets
+
+        rows = batch.num_rows
+        topic_of_row = self._topic_numbers(batch)
+        asked, asked_valid, asked_shift = _NO_INT32, NO_BYTES, 0
+        if "partition" in batch.schema.names:
+            asked, asked_valid, asked_shift = int32_column(batch.column("partition"))
+        by_key = self._partitioning is Partitioning.BY_KEY
+        moves_always = self._partitioning is Partitioning.ROUND_ROBIN
+        targets = np.empty(rows, np.int32)
+        bad_row = choose_targets(
+            targets,
+            topic_of_row,
+            np.asarray(self._topics.partitions, np.int64),
+            np.asarray(self._topics.first_target, np.int64),
+            asked,
+            asked_valid,
+            asked_shift,
+            key.data,
+            key.offsets,
+            key.valid,
+            key.shift,
+            value.offsets,
+            by_key,
+            self._sticky_partition,
+            self._sticky_bytes,
+            1 if moves_always else self._batch_bytes_max,
+        )
+        if bad_row >= 0:
+            topic = self._topics.number
+            number = int(topic_of_row[bad_row])
+            name = next(name for name, n in topic.items() if n == number)
+            raise EncodeError(
+                f"A row asks for partition {int(asked[bad_row])} of topic {name}, which has "
+                f"partitions 0 to {self._topics.partitions[number] - 1}."
+            )
+        return targets
+
+    def _topic_numbers(self, batch: Any) -> npt.NDArray[np.int64]:
+        if self._topic is not None:
+            self._learn(self._topic)
+            return np.zeros(batch.num_rows, np.int64)
+        column = batch.column("topic")
+        if column.null_count:
+            raise EncodeError(
+                "A row has no topic: the column 'topic' is null. Fill it, or name one topic for "
+                "every row by the option 'topic'."
+            )
+        encoded = pc.dictionary_encode(column)
+        for name in encoded.dictionary.to_pylist():
+            self._learn(name)
+        numbers = np.array(
+            [self._topics.number[n] for n in encoded.dictionary.to_pylist()], np.int64
+        )
+        indices: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+        result: npt.NDArray[np.int64] = numbers[indices]
+        return result
+
+    def _learn(self, topic: str) -> None:
+        topics = self._topics
+        if topic in topics.number:
+            return
+        partitions = self._partitions_of(topic)
+        topics.number[topic] = len(topics.number)
+        topics.partitions.append(partitions)
+        topics.first_target.append(len(topics.targets))
+        topics.targets.extend(Target(topic, partition) for partition in range(partitions))
+        self._sticky_partition = np.append(
+            self._sticky_partition, np.int64(self._sticky_start % partitions)
+        )
+        self._sticky_bytes = np.append(self._sticky_bytes, np.int64(0))
+
+    def _write(
+        self,
+        target: int,
+        order: npt.NDArray[np.int32],
+        begin: int,
+        end: int,
+        key: VariableColumn,
+        value: VariableColumn,
+        headers: HeadersColumn,
+    ) -> None:
+        from ottla.spark.kernels import write_records
+
+        while begin < end:
+            batch = self._open.get(target) or self._start(target)
+            begun = begin
+            begin, batch.position, needed = write_records(
+                batch.buffer,
+                batch.position,
+                batch.limit,
+                batch.records,
+                order,
+                begin,
+                end,
+                *key,
+                *value,
+                *headers.lists[1:],
+                *headers.names[:2],
+                *headers.values,
+            )
+            batch.records += begin - begun
+            if begin < end:
+                self._make_room(target, batch, needed)
+
+    def _start(self, target: int) -> _OpenBatch:
+        size = min(_BUFFER_BYTES_FIRST, max(self._batch_bytes_max, HEADER_BYTES))
+        batch = _OpenBatch(np.empty(size, np.uint8), size, timestamp_ms=self._now_ms())
+        self._open[target] = batch
+        self._open_bytes += len(batch.buffer)
+        return batch
+
+    def _make_room(self, target: int, batch: _OpenBatch, needed: int) -> None:
+        """Grow the open batch for a record of `needed` bytes, or close it if it is full."""
+        if needed + HEADER_BYTES > self._record_bytes_max:
+            raise EncodeError(
+                f"A record for topic {self._topics.targets[target].topic} takes "
+                f"{needed + HEADER_BYTES} bytes, more than kafka.max.request.size allows "
+                f"({self._record_bytes_max}); raise it, and max.message.bytes of the topic."
+            )
+        wanted = batch.position + needed
+        if batch.records and wanted > self._batch_bytes_max:
+            self._close(target)
+            return
+        size = max(wanted, min(len(batch.buffer) * 4, self._batch_bytes_max))
+        grown = np.empty(size, np.uint8)
+        grown[: batch.position] = batch.buffer[: batch.position]
+        self._open_bytes += size - len(batch.buffer)
+        batch.buffer, batch.limit = grown, size
+
+    def _close(self, target: int) -> None:
+        batch = self._open.pop(target)
+        self._open_bytes -= len(batch.buffer)
+        if not batch.records:
+            return
+        view = batch.buffer.data[: batch.position]
+        if self._codec is not Codec.NONE:
+            body = compress(self._codec, bytes(view[HEADER_BYTES:]), self._level)
+            view = memoryview(bytearray(HEADER_BYTES) + body)
+        write_batch_header(
+            view, codec=self._codec, records=batch.records, timestamp_ms=batch.timestamp_ms
+        )
+        if len(view) > self._record_bytes_max:
+            raise EncodeError(
+                f"A batch for topic {self._topics.targets[target].topic} takes {len(view)} bytes, "
+                f"more than kafka.max.request.size allows ({self._record_bytes_max})."
+            )
+        self._consume(EncodedBatch(self._topics.targets[target], view, batch.records))
+
+
+def write_batch_header(view: memoryview, *, codec: Codec, records: int, timestamp_ms: int) -> None:
+    """Fill the first 61 bytes of a batch that no producer has claimed yet."""
+    HEADER.pack_into(
+        view,
+        0,
+        0,
+        len(view) - LOG_OVERHEAD_BYTES,
+        -1,
+        2,
+        0,
+        int(codec),
+        records - 1,
+        timestamp_ms,
+        timestamp_ms,
+        -1,
+        -1,
+        -1,
+        records,
+    )
+    view[CRC_AT : CRC_AT + 4] = crc32c(view[ATTRIBUTES_AT:]).to_bytes(4, "big")
+
+
+def _column(batch: Any, name: str) -> VariableColumn:
+    try:
+        return variable_column(batch.column(name))
+    except ValueError as error:
+        raise EncodeError(str(error)) from error
+
+
+def _headers(batch: Any) -> HeadersColumn:
+    try:
+        return headers_column(batch.column("headers"))
+    except ValueError as error:
+        raise EncodeError(str(error)) from error

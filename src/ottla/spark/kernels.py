@@ -1,0 +1,305 @@
+"""What is done per record when rows become record batches, compiled. Pure.
+
+A Python loop over records costs about a microsecond for each field. These functions are compiled
+by numba and walk Arrow's buffers as they lie: choosing partitions, ordering rows by partition,
+writing records. They are handed plain numpy arrays and never allocate.
+
+They trust their arguments: `arrow_columns.py` makes sure that offsets lie within the data, and
+`encode.py` that the output has room for what `limit` allows.
+
+numba has no type stubs, so functions are compiled by a call and not by a decorator.
+"""
+
+from importlib import import_module
+from typing import Any
+
+numba: Any = import_module("numba")
+_extending: Any = import_module("numba.extending")
+_cgutils: Any = import_module("numba.core.cgutils")
+
+_MURMUR_SEED = 0x9747B28C
+_MURMUR_MIX = 0x5BD1E995
+_LOW_32_BITS = 0xFFFFFFFF
+
+
+def _copy_typing(
+    typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any
+) -> Any:
+    """Copy `size` bytes of `source` from `start` on to `target` at `at`: one memcpy."""
+    signature = numba.void(target, numba.int64, source, numba.int64, numba.int64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, at, source, start, size = arguments
+        to_pointer = context.make_array(signature.args[0])(context, builder, to).data
+        from_pointer = context.make_array(signature.args[2])(context, builder, source).data
+        _cgutils.raw_memcpy(
+            builder,
+            _cgutils.pointer_add(builder, to_pointer, at),
+            _cgutils.pointer_add(builder, from_pointer, start),
+            size,
+            1,
+        )
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+copy_bytes = _extending.intrinsic(_copy_typing)
+
+
+def _murmur2(data: Any, start: int, end: int) -> int:
+    """The hash by which Java's producer chooses partitions, as an unsigned 32-bit number."""
+    length = end - start
+    h = (_MURMUR_SEED ^ length) & _LOW_32_BITS
+    at = start
+    for _ in range(length >> 2):
+        k = (
+            int(data[at])
+            | (int(data[at + 1]) << 8)
+            | (int(data[at + 2]) << 16)
+            | (int(data[at + 3]) << 24)
+        )
+        k = (k * _MURMUR_MIX) & _LOW_32_BITS
+        k ^= k >> 24
+        k = (k * _MURMUR_MIX) & _LOW_32_BITS
+        h = (h * _MURMUR_MIX) & _LOW_32_BITS
+        h ^= k
+        at += 4
+    rest = length & 3
+    if rest == 3:
+        h ^= int(data[at + 2]) << 16
+    if rest >= 2:
+        h ^= int(data[at + 1]) << 8
+    if rest >= 1:
+        h ^= int(data[at])
+        h = (h * _MURMUR_MIX) & _LOW_32_BITS
+    h ^= h >> 13
+    h = (h * _MURMUR_MIX) & _LOW_32_BITS
+    h ^= h >> 15
+    return h
+
+
+murmur2 = numba.njit(cache=True)(_murmur2)
+
+
+def _is_valid(bitmap: Any, position: int) -> bool:
+    """Whether Arrow's validity bitmap has the bit; a bitmap of no bytes says that all are valid."""
+    return len(bitmap) == 0 or (bitmap[position >> 3] >> (position & 7)) & 1 == 1
+
+
+is_valid = numba.njit(cache=True, inline="always")(_is_valid)
+
+
+def _choose_targets(
+    targets: Any,
+    topic_of_row: Any,
+    partitions_of_topic: Any,
+    first_target_of_topic: Any,
+    asked: Any,
+    asked_valid: Any,
+    asked_shift: int,
+    key_data: Any,
+    key_offsets: Any,
+    key_valid: Any,
+    key_shift: int,
+    value_offsets: Any,
+    keys_count: bool,
+    sticky_partition: Any,
+    sticky_bytes: Any,
+    sticky_bytes_max: int,
+) -> int:
+    """Fill `targets` with the target of every row; the first row that asks for a partition which
+    its topic lacks, or -1.
+
+    A row that asks for a partition gets it, one with a key goes by the key's hash, the others
+    stay with one partition until `sticky_bytes_max` went there, then move to the next.
+    """
+    for row in range(len(targets)):
+        topic = topic_of_row[row]
+        partitions = partitions_of_topic[topic]
+        if len(asked) > 0 and is_valid(asked_valid, row + asked_shift):
+            partition = asked[row]
+            if partition < 0 or partition >= partitions:
+                return row
+        elif keys_count and len(key_offsets) > 0 and is_valid(key_valid, row + key_shift):
+            hashed = murmur2(key_data, key_offsets[row], key_offsets[row + 1])
+            partition = (hashed & 0x7FFFFFFF) % partitions
+        else:
+            partition = sticky_partition[topic] % partitions
+            sticky_bytes[topic] += value_offsets[row + 1] - value_offsets[row] + 1
+            if sticky_bytes[topic] >= sticky_bytes_max:
+                sticky_partition[topic] = (partition + 1) % partitions
+                sticky_bytes[topic] = 0
+        targets[row] = first_target_of_topic[topic] + partition
+    return -1
+
+
+choose_targets = numba.njit(cache=True)(_choose_targets)
+
+
+def _order_by_target(targets: Any, starts: Any, order: Any) -> None:
+    """Order rows by target, those of one target in their old order.
+
+    `starts` has one entry more than there are targets and must be all zeros; afterwards rows
+    `order[starts[t]:starts[t + 1]]` are those of target t.
+    """
+    for row in range(len(targets)):
+        starts[targets[row] + 1] += 1
+    for target in range(1, len(starts)):
+        starts[target] += starts[target - 1]
+    for row in range(len(targets)):
+        target = targets[row]
+        order[starts[target]] = row
+        starts[target] += 1
+    for target in range(len(starts) - 1, 0, -1):
+        starts[target] = starts[target - 1]
+    starts[0] = 0
+
+
+order_by_target = numba.njit(cache=True)(_order_by_target)
+
+
+def _varint_bytes(value: int) -> int:
+    """How many bytes a length or a small positive number takes as a zigzag varint."""
+    zigzag = value << 1
+    size = 1
+    while zigzag >= 0x80:
+        zigzag >>= 7
+        size += 1
+    return size
+
+
+varint_bytes = numba.njit(cache=True)(_varint_bytes)
+
+
+def _put_varint(out: Any, at: int, value: int) -> int:
+    """Write a number that is not below -1 as a zigzag varint; the position after it."""
+    zigzag = value << 1 if value >= 0 else 1
+    while zigzag >= 0x80:
+        out[at] = (zigzag & 0x7F) | 0x80
+        zigzag >>= 7
+        at += 1
+    out[at] = zigzag
+    return at + 1
+
+
+put_varint = numba.njit(cache=True)(_put_varint)
+
+
+def _field_bytes(offsets: Any, valid: Any, shift: int, row: int) -> int:
+    """The length of a key or a value, -1 where there is none."""
+    if len(offsets) == 0 or not is_valid(valid, row + shift):
+        return -1
+    return int(offsets[row + 1] - offsets[row])
+
+
+field_bytes = numba.njit(cache=True)(_field_bytes)
+
+
+def _header_bytes(
+    row: int,
+    list_offsets: Any,
+    list_valid: Any,
+    list_shift: int,
+    name_offsets: Any,
+    header_offsets: Any,
+    header_valid: Any,
+    header_shift: int,
+) -> tuple[int, int]:
+    """How many headers a row has, and how many bytes they take without their count."""
+    if len(list_offsets) == 0 or not is_valid(list_valid, row + list_shift):
+        return 0, 0
+    first, last = list_offsets[row], list_offsets[row + 1]
+    size = 0
+    for header in range(first, last):
+        name = name_offsets[header + 1] - name_offsets[header]
+        size += varint_bytes(name) + name
+        value = field_bytes(header_offsets, header_valid, header_shift, header)
+        size += 1 if value < 0 else varint_bytes(value) + value
+    return last - first, size
+
+
+header_bytes = numba.njit(cache=True)(_header_bytes)
+
+
+def _write_records(
+    out: Any,
+    at: int,
+    limit: int,
+    first_delta: int,
+    order: Any,
+    begin: int,
+    end: int,
+    key_data: Any,
+    key_offsets: Any,
+    key_valid: Any,
+    key_shift: int,
+    value_data: Any,
+    value_offsets: Any,
+    value_valid: Any,
+    value_shift: int,
+    list_offsets: Any,
+    list_valid: Any,
+    list_shift: int,
+    name_data: Any,
+    name_offsets: Any,
+    header_data: Any,
+    header_offsets: Any,
+    header_valid: Any,
+    header_shift: int,
+) -> tuple[int, int, int]:
+    """Write the records of rows `order[begin:end]` into `out` from `at` on, while they fit below
+    `limit`: the first row that was not written, the position, and the bytes that row needs.
+
+    `first_delta` is the offset delta of the first record; all have the time of their batch.
+    """
+    needed = 0
+    for index in range(begin, end):
+        row = order[index]
+        key = field_bytes(key_offsets, key_valid, key_shift, row)
+        value = field_bytes(value_offsets, value_valid, value_shift, row)
+        headers, headers_size = header_bytes(
+            row,
+            list_offsets,
+            list_valid,
+            list_shift,
+            name_offsets,
+            header_offsets,
+            header_valid,
+            header_shift,
+        )
+        delta = first_delta + index - begin
+        size = 2 + varint_bytes(delta) + varint_bytes(headers) + headers_size
+        size += 1 if key < 0 else varint_bytes(key) + key
+        size += 1 if value < 0 else varint_bytes(value) + value
+        needed = varint_bytes(size) + size
+        if at + needed > limit:
+            return index, at, needed
+        at = put_varint(out, at, size)
+        out[at] = 0
+        out[at + 1] = 0
+        at = put_varint(out, at + 2, delta)
+        at = put_varint(out, at, key)
+        if key > 0:
+            copy_bytes(out, at, key_data, key_offsets[row], key)
+            at += key
+        at = put_varint(out, at, value)
+        if value > 0:
+            copy_bytes(out, at, value_data, value_offsets[row], value)
+            at += value
+        at = put_varint(out, at, headers)
+        if headers > 0:
+            for header in range(list_offsets[row], list_offsets[row + 1]):
+                name = int(name_offsets[header + 1] - name_offsets[header])
+                at = put_varint(out, at, name)
+                copy_bytes(out, at, name_data, name_offsets[header], name)
+                at += name
+                length = field_bytes(header_offsets, header_valid, header_shift, header)
+                at = put_varint(out, at, length)
+                if length > 0:
+                    copy_bytes(out, at, header_data, header_offsets[header], length)
+                    at += length
+    return end, at, 0
+
+
+write_records = numba.njit(cache=True)(_write_records)
