@@ -4,131 +4,13 @@ Commands run in this process, so that hundreds of them take seconds; what only a
 (pipes, signals, stray output) is in test_cli_process.py.
 """
 
-import io
 import json
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from uuid import uuid4
+from typing import Any
 
 import pytest
 
-from ottla.cli.main import run
-
-KAFKA_START_S_MAX = 60.0
-
-
-class Done(NamedTuple):
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.decode().splitlines()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def jsonl(self) -> list[Any]:
-        return [json.loads(line) for line in self.lines]
-
-
-Cli = Callable[..., Done]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextmanager
-def apache_kafka(directory: Path) -> Iterator[str]:
-    port, controller = free_port(), free_port()
-    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp"]
-    java += [f"{os.environ['OTTLA_KAFKA_JARS']}/*"]
-    properties = directory / "server.properties"
-    properties.write_text(
-        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-        f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n"
-        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
-        f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n"
-        f"log.dirs={directory}/data\noffsets.topic.replication.factor=1\n"
-        "offsets.topic.num.partitions=1\n"
-    )
-    # Apache Kafka starts in a directory that Ottla formatted.
-    cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"
-    assert run(["storage", "format", "-t", cluster_id, "-c", str(properties), "--standalone"]) == 0
-    with (directory / "kafka.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        address = f"127.0.0.1:{port}"
-        assert run(["cluster", "wait", "-b", address, "--timeout", str(KAFKA_START_S_MAX)]) == 0
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def ottla() -> Iterator[str]:
-    from ottla.testing import Cluster
-
-    with Cluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture(scope="module", params=["ottla", "kafka"])
-def address(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    if request.param == "ottla":
-        with ottla() as found:
-            yield found
-        return
-    if "OTTLA_KAFKA_JARS" not in os.environ:
-        pytest.skip("OTTLA_KAFKA_JARS names no folder of Apache Kafka's jars")
-    with apache_kafka(tmp_path_factory.mktemp("kafka")) as found:
-        yield found
-
-
-@pytest.fixture
-def cli(
-    address: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    monkeypatch.setenv("OTTLA_BROKERS", address)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-    def call(*args: str, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run(args)
-        captured = capsysbinary.readouterr()
-        return Done(code, captured.out, captured.err.decode())
-
-    return call
-
-
-@pytest.fixture
-def topic(cli: Cli) -> Iterator[str]:
-    """A topic of three partitions."""
-    name = f"t-{uuid4().hex[:8]}"
-    assert cli("topic", "create", name, "-p", "3").code == 0
-    yield name
-    cli("topic", "delete", name, "--yes")
+from support.cli_runs import Cli, free_port
 
 
 def test_a_topic_lives_through_create_describe_alter_and_delete(cli: Cli) -> None:

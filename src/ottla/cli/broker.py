@@ -12,7 +12,6 @@ from ottla.cli.lazy import ExampleGroup
 from ottla.cli.output import (
     columns,
     human_bytes,
-    note,
     print_data,
     print_fields,
     print_rows,
@@ -20,14 +19,11 @@ from ottla.cli.output import (
 )
 from ottla.cli.params import cluster_options, output_option
 from ottla.cli.settings import Connection
-from ottla.cli.wire import ask, is_plaintext
+from ottla.cli.wire import asked
 
 _LIST_COLUMNS = columns("id", "host", "port", "rack", "controller", "leaders", "replicas")
 _DIR_COLUMNS = columns("log_dir", "partitions", "size", "usable", "total", "error")
 _REPLICA_COLUMNS = columns("topic", "partition", "size_bytes", "offset_lag", "log_dir", "future")
-_DESCRIBE_LOG_DIRS_API_KEY = 35
-# The first version that tells how large the volume is; Kafka has it since 3.3.
-_DESCRIBE_LOG_DIRS_VERSION = 4
 
 
 @click.group(cls=ExampleGroup, examples=("ottla broker list", "ottla broker describe 1"))
@@ -62,7 +58,7 @@ def describe(connection: Connection, *, broker_id: int, output: str) -> None:
             f"There is no broker {broker_id}; 'ottla broker list' shows those there are.",
             ExitCode.NOT_FOUND,
         )
-    log_dirs = _log_dirs(connection, (found["host"], found["port"]))
+    log_dirs = _log_dirs(connection, broker_id)
     if output not in ("table", "wide"):
         print_data({**found, "log_dirs": log_dirs}, output)
         return
@@ -76,9 +72,6 @@ def describe(connection: Connection, *, broker_id: int, output: str) -> None:
             ("Replicas", found["replicas"]),
         ]
     )
-    if log_dirs is None:
-        note("Log directories are not shown: this version asks for them over plaintext only.")
-        return
     click.echo()
     print_table([_directory_row(directory) for directory in log_dirs], _DIR_COLUMNS)
     if output == "wide":
@@ -109,28 +102,26 @@ def _brokers(admin: Admin) -> list[dict[str, Any]]:
     ]
 
 
-def _log_dirs(connection: Connection, address: tuple[str, int]) -> list[dict[str, Any]] | None:
-    """The directories with their replicas, or None where the broker cannot be asked."""
+def _log_dirs(connection: Connection, broker_id: int) -> list[dict[str, Any]]:
+    """The directories with their replicas."""
+    from ottla.protocol.api import ApiKey
     from ottla.protocol.errors import ErrorCode
+    from ottla.protocol.messages import given
 
-    if not is_plaintext(connection):
-        return None
-    response = ask(
+    response = asked(
         connection,
-        address,
-        api_key=_DESCRIBE_LOG_DIRS_API_KEY,
-        version=_DESCRIBE_LOG_DIRS_VERSION,
-        fields={"topics": None},
+        lambda client: client.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, node_id=broker_id),
     )
-    if response.error_code != ErrorCode.NONE:
-        name = ErrorCode(response.error_code).name
+    code = ErrorCode(given(response, "error_code", 0))
+    if code is not ErrorCode.NONE:
+        name = code.name
         raise CliError(sentence(f"The broker does not tell its log directories: {name}"))
     return [
         {
             "log_dir": result.log_dir,
             "error": ErrorCode(result.error_code).name if result.error_code else None,
-            "total_bytes": result.total_bytes,
-            "usable_bytes": result.usable_bytes,
+            "total_bytes": given(result, "total_bytes", -1),
+            "usable_bytes": given(result, "usable_bytes", -1),
             "replicas": [
                 {
                     "topic": topic.name,

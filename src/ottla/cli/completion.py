@@ -1,4 +1,4 @@
-"""`ottla completion`: scripts for shells, and the topic names that they ask for.
+"""`ottla completion`: scripts for shells, and the names of topics and groups that they ask for.
 
 A shell asks while a person holds the tab key down: whatever goes wrong (no broker, bad context,
 slow network) means no suggestions, at once and without a word.
@@ -42,9 +42,7 @@ def topic_names(ctx: click.Context, incomplete: str) -> list[str]:
     from ottla.cli.client import Admin
 
     try:
-        found = connection_from(ctx.params, ctx)
-        quick = Connection(found.client, min(found.timeout_s, COMPLETION_TIMEOUT_S))
-        names = Admin(quick).metadata().topics
+        names = Admin(_quick(ctx)).metadata().topics
     except CliError:
         return []
     # Internal topics are offered only to who begins to type their underscores.
@@ -53,3 +51,20 @@ def topic_names(ctx: click.Context, incomplete: str) -> list[str]:
         for name in names
         if name.startswith(incomplete) and (incomplete or not name.startswith("__"))
     )
+
+
+def group_names(ctx: click.Context, incomplete: str) -> list[str]:
+    """Groups of the cluster that begin with what was typed; none if it cannot be asked."""
+    from ottla.cli.client import Admin
+    from ottla.cli.group_client import GroupAdmin
+
+    try:
+        names = GroupAdmin(Admin(_quick(ctx))).ids()
+    except CliError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _quick(ctx: click.Context) -> Connection:
+    found = connection_from(ctx.params, ctx)
+    return Connection(found.client, min(found.timeout_s, COMPLETION_TIMEOUT_S))

@@ -29,14 +29,16 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-# librdkafka's names of the errors; those with an underscore are its own, not the broker's.
+# Names of errors by Kafka and by librdkafka; those with an underscore are librdkafka's own.
 _NOT_FOUND = frozenset(
     {
         "UNKNOWN_TOPIC_OR_PART",
+        "UNKNOWN_TOPIC_OR_PARTITION",
         "_UNKNOWN_TOPIC",
         "_UNKNOWN_PARTITION",
         "UNKNOWN_TOPIC_ID",
         "GROUP_ID_NOT_FOUND",
+        "TRANSACTIONAL_ID_NOT_FOUND",
         "RESOURCE_NOT_FOUND",
     }
 )
@@ -70,7 +72,7 @@ _UNREACHABLE = frozenset(
 
 
 def exit_code_of(error_name: str) -> ExitCode:
-    """The exit code for an error by the name that librdkafka gives it."""
+    """The exit code for an error by the name that Kafka or librdkafka gives it."""
     if error_name in _NOT_FOUND:
         return ExitCode.NOT_FOUND
     if error_name in _AUTH:

@@ -22,6 +22,7 @@ COMMANDS = tuple(
         ("topic", "topic", "topic", "Create, list, describe, alter and delete topics."),
         ("produce", "produce", "produce", "Write records from standard input to a topic."),
         ("consume", "consume", "consume", "Read records of a topic, without a consumer group."),
+        ("group", "group", "group", "List, describe, reset and delete consumer groups."),
         ("config", "config", "config", "Describe and alter the settings of topics and brokers."),
         ("cluster", "cluster", "cluster", "Describe the cluster, or wait until it answers."),
         ("broker", "broker", "broker", "List brokers and describe what they store."),

@@ -163,3 +163,23 @@ def topic_argument(
         metavar=("TOPIC" if required else "[TOPIC]") + ("..." if nargs != 1 else ""),
         shell_complete=complete_topic,
     )
+
+
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Live group names for the shell; imports the client only here."""
+    from ottla.cli.completion import group_names
+
+    return group_names(ctx, incomplete)
+
+
+def group_argument(
+    name: str = "groups", *, nargs: int = -1, required: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A group's name, completed from the cluster."""
+    return click.argument(
+        name,
+        nargs=nargs,
+        required=required,
+        metavar=("GROUP" if required else "[GROUP]") + ("..." if nargs != 1 else ""),
+        shell_complete=complete_group,
+    )

@@ -1,69 +1,54 @@
-"""One question to one broker, for the few that librdkafka cannot ask.
+"""Questions that librdkafka cannot ask, over `ottla.client`, with the same settings.
 
-It speaks plaintext only; a cluster behind TLS or SASL is told so in words. Each question opens a
-connection of its own, as a command asks one or two. Shell: asyncio for the length of the call.
+A command hands over its `Connection`, whose settings are librdkafka's; the wire client knows those
+names too, TLS and SASL included. Blocking shell; every error leaves here as a `CliError`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from ottla.cli.errors import CliError, ExitCode
+from ottla.cli.errors import CliError, ExitCode, exit_code_of, sentence
 from ottla.cli.settings import Connection
 
-# Far above what a description of log directories takes; a stranger's port may claim any length.
-RESPONSE_BYTES_MAX = 64 * 1024 * 1024
-_CORRELATION_ID = 1
+if TYPE_CHECKING:
+    from ottla.client import Client
+
+T = TypeVar("T")
 
 
-def is_plaintext(connection: Connection) -> bool:
-    """Whether this module can speak to the cluster at all."""
-    return connection.client.get("security.protocol", "plaintext").lower() == "plaintext"
+@contextmanager
+def wire_client(connection: Connection) -> Iterator[Client]:
+    """A client of the cluster for the length of the block."""
+    from ottla.client import Client, ClientConfig, Unreachable
+    from ottla.protocol.errors import ErrorCode, KafkaError
 
-
-def ask(
-    connection: Connection,
-    address: tuple[str, int],
-    *,
-    api_key: int,
-    version: int,
-    fields: Mapping[str, Any],
-) -> Any:
-    """The decoded response of one broker."""
-    from ottla.protocol.messages import decode_response, encode_request
-
-    host, port = address
-    if not is_plaintext(connection):
-        raise CliError(f"{host}:{port} is not asked for this over TLS or SASL; use Kafka's tools.")
-    frame = encode_request(api_key, version, _CORRELATION_ID, "ottla-cli", fields)
+    timeout_ms = str(max(1, round(connection.timeout_s * 1000)))
+    properties = {
+        "client.id": "ottla-cli",
+        **connection.client,
+        "request.timeout.ms": timeout_ms,
+        "default.api.timeout.ms": timeout_ms,
+        "socket.connection.setup.timeout.ms": timeout_ms,
+    }
     try:
-        answer = asyncio.run(asyncio.wait_for(_exchange(host, port, frame), connection.timeout_s))
-    except TimeoutError as error:
+        with Client(ClientConfig.from_properties(properties)) as client:
+            yield client
+    except Unreachable as error:
         raise CliError(
-            f"{host}:{port} did not answer within {connection.timeout_s:g} s; "
-            "try a longer --timeout.",
+            f"{sentence(str(error))[:-1]}; start a broker with 'ottla up' or name a running one "
+            "with -b.",
             ExitCode.UNREACHABLE,
         ) from error
-    except (OSError, asyncio.IncompleteReadError) as error:
-        raise CliError(
-            f"{host}:{port} closed the connection ({error}); is it a Kafka broker?",
-            ExitCode.UNREACHABLE,
-        ) from error
-    _, response = decode_response(api_key, version, memoryview(answer))
-    return response
+    except KafkaError as error:
+        is_usage = error.code is ErrorCode.INVALID_CONFIG
+        code = ExitCode.USAGE if is_usage else exit_code_of(error.code.name)
+        raise CliError(sentence(str(error)), code) from error
 
 
-async def _exchange(host: str, port: int, frame: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(struct.pack(">i", len(frame)) + frame)
-        await writer.drain()
-        (size,) = struct.unpack(">i", await reader.readexactly(4))
-        if not 0 <= size <= RESPONSE_BYTES_MAX:
-            raise ConnectionError(f"it announced {size} bytes")
-        return await reader.readexactly(size)
-    finally:
-        writer.close()
+def asked(connection: Connection, question: Callable[[Client], T]) -> T:
+    """The answer to one question, tried again while the cluster settles."""
+    with wire_client(connection) as client:
+        return client.retrying(lambda: question(client))

@@ -1,0 +1,58 @@
+"""A broker for each module of the command line's tests: Ottla's, and Apache Kafka's.
+
+Apache Kafka's is asked too if OTTLA_KAFKA_JARS is set.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ottla.cli.main import run
+from support.cli_runs import Cli, Done, apache_kafka, ottla
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka"])
+def address(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "ottla":
+        with ottla() as found:
+            yield found
+        return
+    if "OTTLA_KAFKA_JARS" not in os.environ:
+        pytest.skip("OTTLA_KAFKA_JARS names no folder of Apache Kafka's jars")
+    with apache_kafka(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+@pytest.fixture
+def cli(
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    monkeypatch.setenv("OTTLA_BROKERS", address)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def call(*args: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(args)
+        captured = capsysbinary.readouterr()
+        return Done(code, captured.out, captured.err.decode())
+
+    return call
+
+
+@pytest.fixture
+def topic(cli: Cli) -> Iterator[str]:
+    """A topic of three partitions."""
+    name = f"t-{uuid4().hex[:8]}"
+    assert cli("topic", "create", name, "-p", "3").code == 0
+    yield name
+    cli("topic", "delete", name, "--yes")
