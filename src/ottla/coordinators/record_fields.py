@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
+_BYTE = Struct(">b")
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LONG = Struct(">q")
@@ -25,6 +26,9 @@ class FieldReader:
         self._data = data
         self._at = at
         self._is_flexible = is_flexible
+
+    def int8(self) -> int:
+        return self._fixed(_BYTE)
 
     def int16(self) -> int:
         return self._fixed(_SHORT)
@@ -70,6 +74,14 @@ class FieldReader:
         if length > len(self._data) - self._at:
             raise corrupt(f"an array claims {length} elements")
         return length
+
+    def nullable_array_length(self) -> int | None:
+        at = self._at
+        length = self.unsigned_varint() - 1 if self._is_flexible else self.int32()
+        if length < 0:
+            return None
+        self._at = at
+        return self.array_length()
 
     def tagged(self) -> dict[int, bytes]:
         """The tagged fields that end a flexible struct, by tag."""

@@ -28,6 +28,7 @@ from ottla.protocol.batches import (
     ControlType,
     Record,
     build_batch,
+    control_batch,
     iter_batches,
     iter_records,
     parse_control_key,
@@ -39,6 +40,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 from ottla.storage.slices import LogSlice
 
 log = logging.getLogger(__name__)
@@ -89,18 +91,59 @@ class Phase(Enum):
     FAILED = auto()  # its log cannot be read; another leader may be able to
 
 
+class ProducerWrite(NamedTuple):
+    """Records that count once their transaction does; the guard says that it is open."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: int
+
+
+class EndMarker(NamedTuple):
+    """The end of a transaction, to be written to each of its partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int  # from 2 on its epoch must lie above that of the records
+
+    def batch(self, now_ms: int) -> bytearray:
+        return control_batch(
+            ControlType.COMMIT if self.is_commit else ControlType.ABORT,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+
+
 class _Write:
     """Records in the log, and who wants to know when they count."""
 
-    __slots__ = ("end_offset", "key", "on_done", "records")
+    __slots__ = ("end_offset", "key", "marker", "on_done", "producer_id", "records")
 
     def __init__(
-        self, key: str, records: Sequence[KeyValue], end_offset: int, on_done: OnDone
+        self,
+        key: str,
+        records: Sequence[KeyValue],
+        end_offset: int,
+        on_done: OnDone,
+        producer_id: int = NO_PRODUCER_ID,
+        marker: EndMarker | None = None,
     ) -> None:
         self.key = key
         self.records = records
         self.end_offset = end_offset
         self.on_done: OnDone | None = on_done
+        self.producer_id = producer_id
+        self.marker = marker
+
+    def replay(self, shard: Shard) -> None:
+        for record in self.records:
+            shard.replay(self.producer_id, record.key, record.value)
+        if self.marker is not None:
+            shard.replay_marker(self.marker.producer_id, is_commit=self.marker.is_commit)
 
     def finish(self, code: ErrorCode) -> None:
         on_done, self.on_done = self.on_done, None
@@ -129,8 +172,7 @@ class Led(Generic[S]):
         writes = self.writes
         while writes and writes[0].end_offset <= high_watermark:
             write = writes.popleft()
-            for record in write.records:
-                self.shard.replay(NO_PRODUCER_ID, record.key, record.value)
+            write.replay(self.shard)
             self._land(write)
             write.finish(ErrorCode.NONE)
 
@@ -233,7 +275,15 @@ class CoordinatorRuntime(Generic[S]):
             loader.cancel()
             await asyncio.gather(loader, return_exceptions=True)
 
-    def write(self, led: Led[S], key: str, records: Sequence[KeyValue], on_done: OnDone) -> None:
+    def write(
+        self,
+        led: Led[S],
+        key: str,
+        records: Sequence[KeyValue],
+        on_done: OnDone,
+        *,
+        producer: ProducerWrite | None = None,
+    ) -> None:
         """Append `records`; `on_done` hears when they are replayed, or why they are not.
 
         It may be called before this returns. After a timeout the records may still be committed
@@ -242,23 +292,52 @@ class CoordinatorRuntime(Generic[S]):
         if not records:
             on_done(ErrorCode.NONE)
             return
-        settings = self._settings()
         try:
-            if self._led.get(led.index) is not led or led.phase is not Phase.ACTIVE:
-                raise KafkaError(ErrorCode.NOT_COORDINATOR)
-            batch = self._batch(records, settings.codec)
-            partition, appended = self._replicas.append(
-                self.topic, led.index, batch, acks=-1, origin=AppendOrigin.COORDINATOR
+            self._check_served(led)
+            batch = self._batch(records, self._settings().codec, producer)
+            _, appended = self._replicas.append_guarded(
+                self.topic,
+                led.index,
+                batch,
+                acks=-1,
+                origin=AppendOrigin.COORDINATOR,
+                guard=NO_VERIFICATION_GUARD if producer is None else producer.guard,
             )
         except KafkaError as error:
             on_done(client_error(error.code))
             return
-        write = _Write(key, records, appended.last_offset + 1, on_done)
-        led.in_flight[key] += 1
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        self._follow(led, _Write(key, records, appended.last_offset + 1, on_done, producer_id))
+
+    def write_marker(self, led: Led[S], marker: EndMarker, on_done: OnDone) -> None:
+        """End a transaction that has records in this partition; errors are the log's own."""
+        try:
+            self._check_served(led)
+            _, appended = self._replicas.append_guarded(
+                self.topic,
+                led.index,
+                marker.batch(self._runtime.clock.wall_ms()),
+                acks=-1,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )
+        except KafkaError as error:
+            on_done(error.code)
+            return
+        end_offset = appended.last_offset + 1
+        self._follow(led, _Write("", (), end_offset, on_done, marker=marker))
+
+    def _check_served(self, led: Led[S]) -> None:
+        if self._led.get(led.index) is not led or led.phase is not Phase.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def _follow(self, led: Led[S], write: _Write) -> None:
+        """Have a write that lies in the log replayed once it is committed."""
+        led.in_flight[write.key] += 1
         led.writes.append(write)
-        led.complete_until(partition.high_watermark)
+        led.complete_until(led.partition.high_watermark)
         if write.on_done is not None:
-            self._await_commit(led, write, settings.write_timeout_ms)
+            self._await_commit(led, write, self._settings().write_timeout_ms)
 
     def _await_commit(self, led: Led[S], write: _Write, timeout_ms: int) -> None:
         def on_done(_expired: bool) -> None:
@@ -269,11 +348,19 @@ class CoordinatorRuntime(Generic[S]):
             [(led.partition, Offset(write.end_offset))], timeout_ms, on_done
         )
 
-    def _batch(self, records: Sequence[KeyValue], codec: Codec) -> bytearray:
+    def _batch(
+        self, records: Sequence[KeyValue], codec: Codec, producer: ProducerWrite | None
+    ) -> bytearray:
         now_ms = self._runtime.clock.wall_ms()
+        batch = [Record(at, now_ms, one.key, one.value) for at, one in enumerate(records)]
+        if producer is None:
+            return build_batch(batch, codec=codec)
         return build_batch(
-            [Record(at, now_ms, one.key, one.value) for at, one in enumerate(records)],
+            batch,
             codec=codec,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
         )
 
     # Loading

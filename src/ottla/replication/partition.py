@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset
+from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, ProducerId
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.purgatory import Watchable
 from ottla.storage.core.append_origin import AppendOrigin
@@ -168,6 +168,54 @@ class Partition(Watchable):
             if self.watchers:
                 self.wake_watchers()
         return result
+
+    def append_guarded(
+        self,
+        records: memoryview | bytearray,
+        *,
+        acks: int,
+        origin: AppendOrigin,
+        guard: int,
+        transaction_version: int,
+    ) -> AppendResult:
+        """As `append_as_leader`, with what a log wants to know of transactions.
+
+        Apart from it, so that most batches do not pay for arguments that concern few.
+        """
+        if self.state.leader != self.local_id:
+            raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == -1 and not self.has_enough_replicas():
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        log = self.log
+        result = log.append_as_leader(
+            records,
+            leader_epoch=self.leader_epoch,
+            origin=origin,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
+        self._advance(log)
+        return result
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        now_ms: int,
+        supports_epoch_bump: bool,
+    ) -> int:
+        """The guard for a batch whose transaction must be looked up; none if it is open here."""
+        if self.state.leader != self.local_id:
+            raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.log.producers.maybe_start_verification(
+            ProducerId(producer_id),
+            producer_epoch,
+            base_sequence,
+            now_ms,
+            supports_epoch_bump=supports_epoch_bump,
+        )
 
     def has_enough_replicas(self) -> bool:
         """A partition with fewer replicas than `min.insync.replicas` needs all it has (KIP-966)."""

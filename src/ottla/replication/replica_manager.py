@@ -19,6 +19,7 @@ from ottla.protocol.ids import BrokerId, Offset, TopicPartition
 from ottla.replication.partition import Partition, PartitionState
 from ottla.replication.purgatory import DelayedOperation
 from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.log_directory import LogHandle
@@ -75,6 +76,27 @@ class ReplicaManager:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition, partition.append_as_leader(records, acks=acks, origin=origin)
+
+    def append_guarded(
+        self,
+        topic: str,
+        index: int,
+        records: memoryview | bytearray,
+        *,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: int = NO_VERIFICATION_GUARD,
+        transaction_version: int = 0,
+    ) -> tuple[Partition, AppendResult]:
+        """As `append`, for what concerns transactions: records and the markers that end them."""
+        partition = self.partition(topic, index)
+        return partition, partition.append_guarded(
+            records,
+            acks=acks,
+            origin=origin,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
 
     def await_commit(
         self,

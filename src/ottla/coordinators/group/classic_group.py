@@ -105,6 +105,22 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._keep_alive(member, now)  # a commit is a sign of life
 
+    def check_transactional_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """Refuse offsets of a transaction whose consumer was replaced (KIP-447).
+
+        A producer that does not say for which member it commits is trusted, as it was before.
+        """
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self.members.validated(member_id, instance_id)
+            if generation != self.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
     def check_delete(self) -> None:
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

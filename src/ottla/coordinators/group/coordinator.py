@@ -34,7 +34,14 @@ from ottla.coordinators.group.shard import (
 )
 from ottla.coordinators.group.states import GroupState
 from ottla.coordinators.partitioning import partition_of
-from ottla.coordinators.runtime import CoordinatorRuntime, Led, LoadSettings
+from ottla.coordinators.runtime import (
+    CoordinatorRuntime,
+    EndMarker,
+    Led,
+    LoadSettings,
+    OnDone,
+    ProducerWrite,
+)
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topics import CreatedTopic, NewTopic
@@ -226,6 +233,28 @@ class GroupCoordinator:
             self._arm(led, group)
         return self._write_then(led, request.group_id, records, codes)
 
+    def commit_in_transaction(
+        self, request: CommitRequest, wanted: Sequence[WantedOffset], producer: ProducerWrite
+    ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
+        """As `commit`; the offsets count once the producer's transaction does."""
+        _check_group_id(request.group_id)
+        led = self._led(request.group_id)
+        records, codes = led.shard.decide_commit(request, wanted, self._now())
+        return self._write_then(led, request.group_id, records, codes, producer)
+
+    def end_transaction(self, index: int, marker: EndMarker, on_done: OnDone) -> None:
+        """Write the end of a transaction that may have committed offsets to this partition."""
+        try:
+            led = self.shards.led(index)
+        except KafkaError:
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the one error that makes others try again
+            return
+        self.shards.write_marker(led, marker, on_done)
+
+    def partition_index(self, group_id: str) -> int:
+        """Where the offsets of a group lie; NOT_COORDINATOR if nobody has asked for it before."""
+        return self._led(group_id).index
+
     def offsets_shard(self, group_id: str) -> GroupShard:
         """Where the offsets of a group are read."""
         _check_group_id(group_id, may_be_empty=True)
@@ -353,7 +382,12 @@ class GroupCoordinator:
     # Writing
 
     def _write_then(
-        self, led: GroupLed, key: str, records: Sequence[CoordinatorRecord], codes: list[ErrorCode]
+        self,
+        led: GroupLed,
+        key: str,
+        records: Sequence[CoordinatorRecord],
+        codes: list[ErrorCode],
+        producer: ProducerWrite | None = None,
     ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
         """Commit the records; the codes then, or one error in place of each success."""
         answer: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
@@ -364,7 +398,7 @@ class GroupCoordinator:
             if not answer.done():
                 answer.set_result([code if one is ErrorCode.NONE else one for one in codes])
 
-        self.shards.write(led, key, records, on_done)
+        self.shards.write(led, key, records, on_done, producer=producer)
         return _answer(answer)
 
     def _write_all(

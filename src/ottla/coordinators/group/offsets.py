@@ -8,7 +8,7 @@ without offsets has no entry.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.coordinators.group.records import (
@@ -20,6 +20,8 @@ from ottla.coordinators.group.records import (
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
+
+T = TypeVar("T")
 
 NO_OFFSETS: Mapping[Place, CommittedOffset] = {}
 
@@ -37,7 +39,8 @@ NO_FETCHED_OFFSET = FetchedOffset()
 class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, CommittedOffset]] = {}
-        self._pending: dict[int, dict[str, dict[Place, CommittedOffset]]] = {}  # by producer id
+        # By producer id; None where an offset outside the transaction came after it.
+        self._pending: dict[int, dict[str, dict[Place, CommittedOffset | None]]] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OffsetStore):
@@ -90,6 +93,9 @@ class OffsetStore:
             self._pending = {one: groups for one, groups in self._pending.items() if groups}
         elif producer_id < 0:
             self._groups.setdefault(key.group_id, {})[place] = value
+            for groups in self._pending.values():
+                if place in groups.get(key.group_id, ()):
+                    groups[key.group_id][place] = None  # what was committed last counts
         else:
             groups = self._pending.setdefault(producer_id, {})
             groups.setdefault(key.group_id, {})[place] = value
@@ -100,7 +106,9 @@ class OffsetStore:
         if not is_commit:
             return []
         for group_id, places in groups.items():
-            self._groups.setdefault(group_id, {}).update(places)
+            moved = {place: value for place, value in places.items() if value is not None}
+            if moved:
+                self._groups.setdefault(group_id, {}).update(moved)
         return list(groups)
 
 
@@ -115,7 +123,7 @@ def _differ(one: UUID, other: UUID) -> bool:
     return ZERO_UUID not in (one, other) and one != other
 
 
-def _drop(groups: dict[str, dict[Place, CommittedOffset]], group_id: str, place: Place) -> None:
+def _drop(groups: dict[str, dict[Place, T]], group_id: str, place: Place) -> None:
     places = groups.get(group_id)
     if places is not None:
         places.pop(place, None)

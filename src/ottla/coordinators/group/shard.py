@@ -43,6 +43,7 @@ class CommitRequest(NamedTuple):
     generation: int
     retention_ms: int  # -1 for the broker's
     version: int
+    is_transactional: bool = False
 
 
 class WantedOffset(NamedTuple):
@@ -124,7 +125,14 @@ class GroupShard:
 
     def _check_commit(self, request: CommitRequest, now: Moment) -> None:
         group = self.groups.get(request.group_id)
-        if group is not None:
+        if request.is_transactional:
+            if group is not None:
+                group.check_transactional_commit(
+                    request.member_id, request.instance_id, request.generation
+                )
+            elif request.generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif group is not None:
             group.check_commit(request.member_id, request.instance_id, request.generation, now)
         elif request.generation >= 0:
             raise KafkaError(

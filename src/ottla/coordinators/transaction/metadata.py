@@ -1,0 +1,52 @@
+"""What is known of one transactional id: its producer, and the transaction that it has open.
+
+Pure data. What the log does not hold is `last_producer_epoch`: it lets a producer repeat an
+InitProducerId whose answer was lost, as long as this coordinator lives, as in Apache Kafka.
+"""
+
+from typing import NamedTuple
+
+from ottla.coordinators.transaction.states import TransactionState
+from ottla.protocol.ids import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_TIMESTAMP = -1
+PRODUCER_EPOCH_MAX = 2**15 - 1
+# The last number is kept back, so that a producer can always be fenced.
+EXHAUSTED_FROM = PRODUCER_EPOCH_MAX - 1
+# From this version on each transaction has an epoch of its own (KIP-890).
+EPOCH_BUMPING_VERSION = 2
+# A transaction that an outside coordinator will end has no time to be aborted at (KIP-939).
+NO_TIMEOUT_MS = 2**31 - 1
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionMetadata(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIMESTAMP
+    last_update_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID  # takes over when this transaction is complete
+    last_producer_epoch: int = NO_PRODUCER_EPOCH  # that the producer had before; not in the log
+    client_version: int = 0  # of transactions, as the client spoke when it came to this state
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return self.producer_epoch >= EXHAUSTED_FROM
+
+    @property
+    def bumps_epoch(self) -> bool:
+        return self.client_version >= EPOCH_BUMPING_VERSION
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
