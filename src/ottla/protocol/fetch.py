@@ -55,7 +55,6 @@ _RESPONSE_V7 = Struct(">iihii")
 _RESPONSE_V12 = Struct(">iBihi")
 _RESULT_V4 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
-_PLAIN_RESULT = Struct(">ihqqqBi")
 _ABORTED = Struct(">qq")
 _EPOCH_END_TAG = Struct(">BBiqB")
 _LEADER_TAG = Struct(">BBiiB")
@@ -64,10 +63,6 @@ _ABORTED_FLEXIBLE = Struct(">qqB")
 
 _NO_PARTITION_TAGS = (None, NO_HIGH_WATERMARK)
 _new_tuple = tuple.__new__  # what a NamedTuple's own constructor calls, without the detour
-
-
-# A result without aborted transactions, preferred replica or tagged fields, from its 8th field on.
-_NOTHING_UNUSUAL = (None, -1, None, None, None)
 
 
 class FetchPartition(NamedTuple):
@@ -354,12 +349,6 @@ def encode_fetch_response_parts(
 
     Neighbouring bytes are joined: no two parts that follow each other are both bytes.
     """
-    if len(topics) == 1 and version >= FLEXIBLE_VERSION and not node_endpoints:
-        topic, results = topics[0]
-        if len(results) == 1 and results[0][7:] == _NOTHING_UNUSUAL:
-            return _one_plain_partition(
-                correlation_id, throttle_time_ms, error_code, session_id, topic, results[0]
-            )
     parts: list[bytes | RecordsSlot] = []
     if version >= FLEXIBLE_VERSION:
         head = [_RESPONSE_V12.pack(correlation_id, 0, throttle_time_ms, error_code, session_id)]
@@ -393,31 +382,6 @@ def encode_fetch_response_parts(
     if head:
         parts.append(b"".join(head))
     return parts
-
-
-def _one_plain_partition(
-    correlation_id: int,
-    throttle_time_ms: int,
-    error_code: int,
-    session_id: int,
-    topic: str | bytes,
-    result: FetchPartitionResult,
-) -> list[bytes | RecordsSlot]:
-    """What most responses are, in two packs: one partition, no aborted transactions, no tags."""
-    length = result.records_length
-    head = b"".join(
-        (
-            _RESPONSE_V12.pack(correlation_id, 0, throttle_time_ms, error_code, session_id),
-            b"\2",
-            topic if isinstance(topic, bytes) else compact_bytes(topic.encode()),
-            b"\2",
-            _PLAIN_RESULT.pack(*result[:5], 0, -1),
-            unsigned_varint(length + 1),
-        )
-    )
-    if not length:
-        return [head + b"\0\0\0"]
-    return [head, RecordsSlot(result.records, length), b"\0\0\0"]
 
 
 def _append_flexible(

@@ -222,6 +222,34 @@ class Partition(Watchable):
         wanted = min(self.log.config.min_insync_replicas, len(self.state.replicas))
         return len(self.in_sync.isr) >= wanted
 
+    def read_small(
+        self,
+        fetch_offset: int,
+        bytes_max: int,
+        current_leader_epoch: int,
+        *,
+        is_read_committed: bool,
+    ) -> tuple[int, int, int, bytes | bytearray] | None:
+        """High watermark, last stable offset, log start offset and the records for a consumer.
+
+        Only where there is nothing to decide and little to read, which is what most fetches of
+        a consumer that keeps up find; None sends it through `read`.
+        """
+        log = self._log
+        if (
+            log is None
+            or self.failure is not None
+            or self.state.leader != self.local_id
+            or (current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch)
+            or log.first_unstable_offset is not None
+        ):
+            return None
+        high_watermark = self.in_sync.high_watermark
+        records = log.read_small(fetch_offset, bytes_max, high_watermark)
+        if records is None or (is_read_committed and _aborted(log, fetch_offset, high_watermark)):
+            return None
+        return high_watermark, high_watermark, log.log_start_offset, records
+
     def read(
         self,
         fetch_offset: int,

@@ -24,6 +24,8 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.frames import RequestHeader, parse_header
+from ottla.protocol.repeated_fetch import RepeatedFetch
+from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.runtime.interfaces import File, Network
 
 log = logging.getLogger(__name__)
@@ -135,6 +137,8 @@ class Connection(asyncio.BufferedProtocol):
         "is_idle",
         "owner",
         "peer_host",
+        "repeated_fetch",
+        "repeated_produce",
         "sending",
         "transport",
     )
@@ -148,6 +152,9 @@ class Connection(asyncio.BufferedProtocol):
         self.is_idle = False  # cleared by traffic, set by the idle sweep
         self.is_closed = False
         self.bytes_in = 0
+        # The last of each, where it may come again.
+        self.repeated_fetch: RepeatedFetch | None = None
+        self.repeated_produce: RepeatedProduce | None = None
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._filled = 0

@@ -392,6 +392,21 @@ class PartitionLog(TrimmableLog):
         except OSError as error:
             raise self.fail(error) from error
 
+    def read_small(self, offset: int, bytes_max: int, end_offset: int) -> bytes | bytearray | None:
+        """What `read` with `at_least_one` would find, where one small read of one file finds it.
+
+        None is no answer: `read` says what is there.
+        """
+        if not self.log_start_offset <= offset < end_offset or self.failure is not None:
+            return None
+        segment: Segment | None = self._active
+        if offset < self._active.base_offset:
+            segment = self._segments.at(max(self._segments.floor_index(offset), 0))
+        try:
+            return None if segment is None else segment.read_small(offset, bytes_max, end_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+
     def _read_older(
         self, offset: int, bytes_max: int, end_offset: int, at_least_one: bool
     ) -> LogSlice:

@@ -93,6 +93,13 @@ class LogManager:
         self._unopened: Iterator[LogHandle] = iter(())
         self._doomed: list[tuple[int, str]] = []
 
+    def require_verification(self, is_required: bool) -> None:
+        """Whether a transaction may begin in a log only after its coordinator was asked."""
+        self._is_verification_required = is_required
+        for handle in self._handles.values():
+            if handle.log is not None:
+                handle.log.producers.is_verification_required = is_required
+
     # Starting.
 
     def start(self, identity: NodeIdentity | None = None) -> None:

@@ -36,6 +36,7 @@ from ottla.storage.core.time_index import NO_TIMESTAMP_MS, TimeIndex, TimestampO
 from ottla.storage.core.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.names import FileKind, FileState, segment_file_name
+from ottla.storage.slices import SMALL_BYTES_MAX
 
 # Base offset, length and last offset delta: what a scan by offset needs of a header.
 _BATCH_SPAN = Struct(">qi11xi")
@@ -440,6 +441,71 @@ class Segment:
             return position
         position = self.offset_index.lookup(Offset(offset)).position
         return self._scan_for(offset, position)
+
+    def read_small(self, offset: int, bytes_max: int, end_offset: int) -> bytes | bytearray | None:
+        """Whole batches from the one that holds `offset` on, all below `end_offset`.
+
+        At most `bytes_max` bytes, but the first batch whole. One read of the file finds the place
+        and the records. None where it does not: the offset is not here, there is much to read,
+        the disk would have to be waited for.
+        """
+        if offset > self._recent_floor:
+            return self._read_recent(offset, bytes_max, end_offset)
+        if bytes_max > SMALL_BYTES_MAX:
+            return None
+        position = self._cursors.get(offset)
+        if position is None:
+            position = self.offset_index.lookup_position(offset)
+        log = self.log
+        block = (log.file or log.use()).pread_resident(
+            min(bytes_max + _SCAN_BLOCK_BYTES, self.size - position), position
+        )
+        if block is None:
+            return None
+        unpack = _BATCH_SPAN.unpack_from
+        block_end = len(block)
+        last_header = block_end - _BATCH_SPAN_BYTES
+        start = end = 0
+        next_offset = -1
+        while end <= last_header:
+            base_offset, length, delta = unpack(block, end)
+            batch_end = end + length + LOG_OVERHEAD_BYTES
+            last_offset = base_offset + delta
+            if last_offset < offset:
+                start = end = batch_end
+                continue
+            is_first = next_offset < 0
+            if batch_end > block_end or last_offset >= end_offset:
+                break
+            if not is_first and batch_end - start > bytes_max:
+                break
+            end = batch_end
+            next_offset = last_offset + 1
+        if next_offset < 0:
+            return None
+        if position + end < self.size:
+            self.remember_cursor(next_offset, position + end)
+        return block[start:end]
+
+    def _read_recent(
+        self, offset: int, bytes_max: int, end_offset: int
+    ) -> bytes | bytearray | None:
+        last_offsets, positions = self._recent_last_offsets, self._recent_positions
+        slot = bisect_left(last_offsets, offset)
+        count = len(last_offsets)
+        if slot == count:
+            return None
+        start = positions[slot]
+        end = self.size
+        if last_offsets[-1] >= end_offset:
+            end = positions[bisect_left(last_offsets, end_offset)]
+        if end - start > bytes_max:
+            fitting = bisect_right(positions, start + bytes_max) - 1
+            end = positions[max(fitting, slot + 1)] if slot + 1 < count else self.size
+        if not 0 < end - start <= SMALL_BYTES_MAX:
+            return None
+        log = self.log
+        return (log.file or log.use()).pread_resident(end - start, start)
 
     def whole_batches_end(self, start: int, bytes_max: int, limit: int) -> int:
         """The last batch boundary in [start, start + bytes_max], not past `limit`.

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from ottla.runtime.interfaces import Buffer, File
 
+# Below this a copy through Python is cheaper than the extra system calls of sendfile.
+SMALL_BYTES_MAX = 32 * 1024
 # Reads of a cold range pull it into the page cache in pieces of this size.
 _WARM_BLOCK_BYTES = 1 << 20
 

@@ -212,6 +212,26 @@ class LogMachine(RuleBasedStateMachine):
                 place += check_batch(data, place, len(data)).size_bytes
 
     @invariant()
+    def a_small_read_finds_what_a_read_would_or_nothing(self) -> None:
+        log = self.log
+        for start in range(self.start, self.end, max(1, (self.end - self.start) // 7)):
+            for end, bytes_max in ((self.end, 1), (self.end, 500), (start + 2, 40_000)):
+                found = log.read_small(start, bytes_max, end)
+                if found is None:
+                    continue
+                wanted = [
+                    batch for header, batch in self.batches if start <= header.last_offset < end
+                ]
+                assert found
+                assert b"".join(wanted).startswith(found)
+                assert len(found) <= max(bytes_max, len(wanted[0]))
+                place = 0
+                while place < len(found):
+                    place += check_batch(found, place, len(found)).size_bytes
+        assert log.read_small(self.start - 1, 100, self.end) is None
+        assert log.read_small(self.end, 100, self.end) is None
+
+    @invariant()
     def offsets_outside_are_refused(self) -> None:
         for offset in (self.start - 1, self.end + 1):
             with pytest.raises(KafkaError) as refused:

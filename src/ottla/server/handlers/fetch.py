@@ -23,15 +23,14 @@ from ottla.protocol.fetch import (
     parse_fetch,
 )
 from ottla.protocol.frames import RequestHeader
+from ottla.protocol.repeated_fetch import RepeatedFetch
 from ottla.replication.partition import Isolation, Partition
 from ottla.replication.purgatory import DelayedOperation
 from ottla.server.connection import Answer, Connection, Deferred, FileRange, Part
 from ottla.server.fetch_sessions import Context, TopicKey
 from ottla.server.services import Services
-from ottla.storage.slices import LogSlice, warm
+from ottla.storage.slices import SMALL_BYTES_MAX, LogSlice, warm
 
-# Below this a copy through Python is cheaper than the extra system calls of sendfile.
-SEND_FILE_BYTES_MIN = 32 * 1024
 LEADER_FROM = 16  # the field is older, but only with KIP-951 do brokers fill it in
 _ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
@@ -41,18 +40,25 @@ _ERROR_NONE = int(ErrorCode.NONE)
 def handle(
     services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
 ) -> Answer | Deferred:
-    request = parse_fetch(header.api_version, buffer, header.body_start, end)
+    body = buffer[header.body_start : end]
+    version = header.api_version
+    repeated = connection.repeated_fetch
+    if repeated is not None and repeated.version == version:
+        offset = repeated.offset_in(body)
+        if offset >= 0:
+            answer = _answer_again(services, repeated, header.correlation_id, offset)
+            if answer is not None:
+                return answer
+    request = parse_fetch(version, buffer, header.body_start, end)
     if request.isolation_level not in (0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
-    topics = request.topics
-    if request.session_epoch < 0 and len(topics) == 1 and len(topics[0][1]) == 1:
-        answer = _fetch_one(services, header, request)
-        if answer is not None:
-            return answer
+    connection.repeated_fetch = RepeatedFetch.of(version, request, body)
     # Of a partition that is named twice, Kafka takes the last word.
     wanted = list(
         {
-            (topic, one[0]): (topic, one) for topic, partitions in topics for one in partitions
+            (topic, one[0]): (topic, one)
+            for topic, partitions in request.topics
+            for one in partitions
         }.values()
     )
     try:
@@ -61,7 +67,7 @@ def handle(
             request.session_epoch,
             wanted,
             request.forgotten_topics,
-            uses_topic_ids=header.api_version >= 13,
+            uses_topic_ids=version >= 13,
             now_ms=services.runtime.clock.wall_ms(),
         )
     except KafkaError as error:
@@ -77,51 +83,33 @@ def handle(
     return Deferred(fetch.wait())
 
 
-def _fetch_one(services: Services, header: RequestHeader, request: FetchRequest) -> Answer:
-    """The answer to a fetch of one partition outside a session, if there is nothing to decide.
-
-    None sends it the long way: an error, a follower, aborted transactions, too few bytes, a range
-    that must be read from the disk, a session to close.
-    """
-    topic, (asked,) = request.topics[0]
+def _answer_again(
+    services: Services, repeated: RepeatedFetch, correlation_id: int, offset: int
+) -> bytes | None:
+    """The answer to a repeated fetch if there is nothing to decide and little to read."""
+    topic = repeated.topic
     name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
-    partition = services.replicas.partitions.get((name, asked.partition))
-    if partition is None or request.replica_id >= 0 or request.session_id or not request.min_bytes:
+    partition = services.replicas.partitions.get((name, repeated.partition))
+    if partition is None:
         return None
-    bytes_max = min(asked.partition_max_bytes, request.max_bytes, services.config.fetch_max_bytes)
-    try:
-        read = partition.read(
-            asked.fetch_offset,
-            bytes_max if bytes_max > 0 else 0,
-            isolation=_ISOLATIONS[request.isolation_level],
-            at_least_one=True,
-            current_leader_epoch=asked.current_leader_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
-        )
-    except KafkaError:
-        return None
-    records = read.records
-    if records is None or records.length < request.min_bytes or read.aborted:
-        if records is not None:
-            records.release()
-        return None
-    length = records.length
-    result = FetchPartitionResult(
-        asked.partition, _ERROR_NONE, *read[:3], records, length, read.aborted
+    found = partition.read_small(
+        offset,
+        min(repeated.bytes_max, services.config.fetch_max_bytes),
+        repeated.leader_epoch,
+        is_read_committed=repeated.is_read_committed,
     )
-    answer = _load(
-        encode_fetch_response_parts(
-            header.api_version, header.correlation_id, 0, _ERROR_NONE, 0, [(topic, [result])]
-        ),
-        may_wait=False,
-    )
-    if answer is None:
-        records.release()
+    if found is None:
+        return None
+    high_watermark, last_stable_offset, log_start_offset, records = found
+    length = len(records)
+    if length < repeated.min_bytes:
         return None
     counters = services.metrics.topics[name]
     counters.fetch_requests += 1
     counters.bytes_out += length
-    return answer
+    return repeated.encode_answer(
+        correlation_id, high_watermark, last_stable_offset, log_start_offset, records
+    )
 
 
 class _Fetch:
@@ -305,7 +293,7 @@ def _load(parts: list[bytes | RecordsSlot], *, may_wait: bool) -> Answer:
             plain.append(part)
             continue
         records: LogSlice = part.records
-        if part.length >= SEND_FILE_BYTES_MIN:
+        if part.length > SMALL_BYTES_MAX:
             if not may_wait and not records.is_resident():
                 return None
             answer += plain

@@ -20,6 +20,7 @@ from ottla.protocol.produce import (
     encode_produce_response,
     parse_produce,
 )
+from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.replication.partition import Partition
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
@@ -54,7 +55,14 @@ def handle(
     services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
 ) -> Answer | Deferred:
     version = header.api_version
+    body = buffer[header.body_start : end]
+    repeated = connection.repeated_produce
+    if repeated is not None and repeated.version == version:
+        records = repeated.records_in(body)
+        if records is not None and _is_plain(records):
+            return _append_again(services, header, repeated, records)
     request = parse_produce(version, buffer, header.body_start, end)
+    connection.repeated_produce = _repeated(services, version, request, body)
     acks = request.acks
     results: Results = []
     waiting: list[tuple[Partition, Offset]] = []
@@ -109,8 +117,59 @@ def handle(
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce with acks=0 failed")
         return None
     if waiting:
-        return _when_committed(services, header, request, results, waiting)
+        return _when_committed(services, header, request.timeout_ms, results, waiting)
     return encode_produce_response(version, header.correlation_id, results)
+
+
+def _repeated(
+    services: Services, version: int, request: ProduceRequest, body: memoryview
+) -> RepeatedProduce | None:
+    """The request as one to expect again, unless it must be looked at each time."""
+    repeated = RepeatedProduce.of(version, request, body)
+    return None if repeated is None or repeated.topic in INTERNAL_TOPICS else repeated
+
+
+def _is_plain(records: memoryview) -> bool:
+    """Neither cut off nor part of a transaction."""
+    if len(records) <= _ATTRIBUTES_LOW_BYTE_AT:
+        return False
+    return not records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_MASK
+
+
+def _append_again(
+    services: Services, header: RequestHeader, repeated: RepeatedProduce, records: memoryview
+) -> Answer | Deferred:
+    """The same as `handle` for one partition that the client has written to before."""
+    topic, index, acks = repeated.topic, repeated.partition, repeated.acks
+    name = topic if isinstance(topic, str) else services.topic_name(topic)
+    try:
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition, appended = services.replicas.append(name, index, records, acks=acks)
+    except KafkaError as error:
+        if name is not None:
+            counters = services.metrics.topics[name]
+            counters.produce_requests += 1
+            counters.failed_produce_requests += 1
+        refused = _refused(services, name, index, error)
+        return encode_produce_response(
+            header.api_version, header.correlation_id, [(topic, [refused])]
+        )
+    base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = appended
+    counters = services.metrics.topics[name]
+    counters.produce_requests += 1
+    if not is_duplicate:
+        counters.bytes_in += len(records)
+        counters.messages_in += last_offset - base_offset + 1
+    if acks == -1 and partition.in_sync.high_watermark <= last_offset:
+        stored = PartitionProduceResult(
+            index, _ERROR_NONE, base_offset, append_time_ms, log_start_offset
+        )
+        waiting = [(partition, Offset(last_offset + 1))]
+        return _when_committed(services, header, repeated.timeout_ms, [(topic, [stored])], waiting)
+    return repeated.encode_answer(
+        header.correlation_id, base_offset, append_time_ms, log_start_offset
+    )
 
 
 def _refused(
@@ -140,7 +199,7 @@ def _transactional(transactional_id: str | None) -> KafkaError:
 def _when_committed(
     services: Services,
     header: RequestHeader,
-    request: ProduceRequest,
+    timeout_ms: int,
     results: Results,
     waiting: list[tuple[Partition, Offset]],
 ) -> Deferred:
@@ -170,7 +229,7 @@ def _when_committed(
                 return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return _ERROR_NONE
 
-    operation = services.replicas.await_commit(waiting, request.timeout_ms, on_done)
+    operation = services.replicas.await_commit(waiting, timeout_ms, on_done)
     future.add_done_callback(lambda _: operation.cancel())
     return Deferred(future, pipelines=True)
 
