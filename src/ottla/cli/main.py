@@ -26,6 +26,18 @@ COMMANDS = tuple(
         ("config", "config", "config", "Describe and alter the settings of topics and brokers."),
         ("cluster", "cluster", "cluster", "Describe the cluster, or wait until it answers."),
         ("broker", "broker", "broker", "List brokers and describe what they store."),
+        (
+            "quorum",
+            "quorum",
+            "quorum",
+            "Describe the quorum that keeps the cluster's metadata.",
+        ),
+        (
+            "transactions",
+            "transactions",
+            "transactions",
+            "List, describe and abort transactions, and find those that hang.",
+        ),
         ("context", "context", "context", "Name clusters, and choose the one to talk to."),
         ("server", "server", "server", "Run a broker from a properties file."),
         ("storage", "storage", "storage", "Format log directories and look at them."),
