@@ -132,7 +132,7 @@ class BatchEncoder:
         targets = self._targets_of(batch, key, value)
         order = np.empty(rows, np.int32)
         starts = np.zeros(len(self._topics.targets) + 1, np.int64)
-        from ottla.spark.kernels import order_by_target
+        from ottla.spark.encode_kernels import order_by_target
 
         order_by_target(targets, starts, order)
         for target in np.flatnonzero(np.diff(starts)).tolist():
@@ -151,7 +151,7 @@ class BatchEncoder:
     def _targets_of(
         self, batch: Any, key: VariableColumn, value: VariableColumn
     ) -> npt.NDArray[np.int32]:
-        from ottla.spark.kernels import choose_targets
+        from ottla.spark.encode_kernels import choose_targets
 
         rows = batch.num_rows
         topic_of_row = self._topic_numbers(batch)
@@ -233,7 +233,7 @@ class BatchEncoder:
         value: VariableColumn,
         headers: HeadersColumn,
     ) -> None:
-        from ottla.spark.kernels import write_records
+        from ottla.spark.encode_kernels import write_records
 
         while begin < end:
             batch = self._open.get(target) or self._start(target)

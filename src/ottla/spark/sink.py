@@ -1,0 +1,204 @@
+"""`format("ottla")` for writing: what Spark calls in tasks and in the driver.
+
+A task encodes its rows and leaves them staged; the driver publishes what the tasks of a
+micro-batch left, in one transaction (`exactly_once.py`). With `delivery=at_least_once` tasks
+produce directly and there is nothing to publish, as in Spark's own sink.
+
+Spark calls `streamWriter` anew in three processes for every micro-batch, so making a writer must be
+cheap: connections and metadata live in the process, which Spark reuses (`sink_process.py`).
+
+Writers are pickled into tasks; they hold only values.
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ottla.spark import sink_process
+from ottla.spark.publish import Output
+from ottla.spark.sink_errors import SinkError
+from ottla.spark.sink_options import Field, SinkOptions, check_columns, parse_sink_options
+from ottla.spark.sink_task import produce_rows, stage_rows
+from ottla.spark.stage import (
+    StagedOutput,
+    check_token,
+    driver_token,
+    read_staged,
+    remove_batch,
+    remove_owner,
+)
+
+_BATCH_ID_PROPERTY = "streaming.sql.batchId"
+_QUERY_ID_PROPERTY = "sql.streaming.queryId"
+_STAGE_NAME = "ottla-stage"
+
+
+@dataclass
+class TaskOutput(WriterCommitMessage):
+    """What a task tells the driver; `staged` is None if it produced its rows itself."""
+
+    owner: str
+    staged: StagedOutput | None
+
+
+class OttlaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query."""
+
+    def __init__(self, options: SinkOptions, stage: Path | None, token: str) -> None:
+        self._options = options
+        self._stage = stage
+        self._token = token
+
+    def write(self, iterator: Iterator[Any]) -> TaskOutput:
+        """In a task: encode the rows and leave them staged."""
+        context = _task_context()
+        query_id = context.getLocalProperty(_QUERY_ID_PROPERTY)
+        batch_id = context.getLocalProperty(_BATCH_ID_PROPERTY)
+        if not query_id or not batch_id:
+            raise SinkError("Spark did not say which query and micro-batch this task belongs to.")
+        return _write(self._options, self._stage, self._token, query_id, batch_id, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver, once every task is done: publish what they left."""
+        outputs = [message for message in messages if isinstance(message, TaskOutput)]
+        if self._stage is None or not outputs:
+            return
+        query_id = outputs[0].owner
+        transactional_id = f"{self._options.transactional_id_prefix}-{query_id}"
+        publisher = sink_process.publisher(self._options, transactional_id)
+        publisher.publish(batchId, lambda: _output_of(outputs))
+        remove_batch(self._stage, query_id, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing was published, and what was staged is written again."""
+
+
+class OttlaBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame once, all of it or nothing."""
+
+    def __init__(self, options: SinkOptions, stage: Path | None, token: str) -> None:
+        self._options = options
+        self._stage = stage
+        self._token = token
+        self._owner = "write-" + (options.write_id or secrets.token_hex(8))
+
+    def write(self, iterator: Iterator[Any]) -> TaskOutput:
+        """In a task: encode the rows and leave them staged."""
+        return _write(self._options, self._stage, self._token, self._owner, "0", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver, once every task is done: publish what they left."""
+        if self._stage is None:
+            return
+        outputs = [message for message in messages if isinstance(message, TaskOutput)]
+        transactional_id = f"{self._options.transactional_id_prefix}-{self._owner}"
+        has_marker = self._options.write_id is not None
+        publisher = sink_process.publisher(self._options, transactional_id, has_marker=has_marker)
+        try:
+            publisher.publish(0, lambda: _output_of(outputs))
+        finally:
+            sink_process.forget_publisher(transactional_id)
+        remove_owner(self._stage, self._owner)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        if self._stage is not None:
+            remove_owner(self._stage, self._owner)
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> OttlaStreamWriter:
+    """What `DataSource.streamWriter` returns; SinkError if the write cannot work."""
+    return OttlaStreamWriter(*_prepare(options, schema))
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> OttlaBatchWriter:
+    """What `DataSource.writer` returns; SinkError if the write cannot work."""
+    if overwrite:
+        raise SinkError("A topic cannot be overwritten: use mode('append').")
+    return OttlaBatchWriter(*_prepare(options, schema))
+
+
+def _prepare(
+    options: Mapping[str, str], schema: StructType
+) -> tuple[SinkOptions, Path | None, str]:
+    """Check everything that can be checked without running a task."""
+    parsed = parse_sink_options(options)
+    fields = [Field(field.name, field.dataType.simpleString()) for field in schema.fields]
+    check_columns(fields, parsed.topic)
+    if TaskContext.get() is None and parsed.topic is not None:
+        sink_process.ensure_topic(parsed.client, parsed.topic)
+    if not parsed.is_exactly_once:
+        return parsed, None, ""
+    stage = stage_directory(parsed)
+    return parsed, stage, sink_process.token_of(stage, driver_token)
+
+
+def stage_directory(options: SinkOptions) -> Path:
+    """Where tasks leave their output: named, beside the checkpoint, or in a temporary directory."""
+    if options.stage_directory is not None:
+        return _local_path(options.stage_directory, "stageDirectory")
+    if options.checkpoint_location is not None:
+        split = urlsplit(options.checkpoint_location)
+        if split.scheme in ("", "file"):
+            return Path(split.path) / _STAGE_NAME
+    return Path(tempfile.gettempdir()) / f"{_STAGE_NAME}-{getpass.getuser()}"
+
+
+def _local_path(text: str, option: str) -> Path:
+    split = urlsplit(text)
+    if split.scheme not in ("", "file"):
+        raise SinkError(
+            f"{option} is {text}, but must be a path: a directory that driver and executors share, "
+            "such as a network file system."
+        )
+    return Path(split.path).absolute()
+
+
+def _write(
+    options: SinkOptions,
+    stage: Path | None,
+    token: str,
+    owner: str,
+    batch_id: str,
+    rows: Iterator[Any],
+) -> TaskOutput:
+    sink_process.settle()
+    if stage is None:
+        produce_rows(options, rows)
+        return TaskOutput(owner, None)
+    check_token(stage, token)
+    context = _task_context()
+    name = f"{context.partitionId()}-{context.taskAttemptId()}-{secrets.token_hex(4)}"
+    return TaskOutput(owner, stage_rows(options, stage / owner / batch_id, name, rows))
+
+
+def _output_of(outputs: list[TaskOutput]) -> Output:
+    staged = [output.staged for output in outputs if output.staged is not None]
+    batches = [batch for output in staged for batch in read_staged(output)]
+    return Output(batches, sum(output.records for output in staged))
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise SinkError("This runs only inside a task of Spark.")
+    return context

@@ -1,0 +1,192 @@
+"""Where tasks leave their output until the driver publishes it.
+
+A task cannot publish: it may run twice, or end after its query has failed. So it leaves finished
+batches in a file that the driver can read, and says so in its commit message. A file that no commit
+message names is never read. Nothing is synced: if the machine loses power before the driver has
+published, Spark runs the tasks again.
+
+A few kilobytes travel in the message itself, which saves the file. Larger ones would travel through
+the JVM three times, which costs more than a file.
+
+Layout: <stage>/<owner>/<batch id>/<task>.batches, batches one after the other. `TOKEN_NAME` in
+<stage> holds a random word that the driver wrote; a task that finds another, or none, knows that
+its directory is not the driver's.
+
+Shell. Invariant: a file has its final name only once it is whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ottla.client.metadata import TopicPartition
+from ottla.client.transactions import Batch
+from ottla.spark.encode import EncodedBatch
+from ottla.spark.sink_errors import SinkError
+
+INLINE_BYTES_MAX = 65_536
+TOKEN_NAME = ".ottla-stage"
+_SUFFIX = ".batches"
+_TOKEN_BYTES_MAX = 64
+
+
+class Piece(NamedTuple):
+    """One batch in a task's output."""
+
+    topic: str
+    partition: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOutput:
+    """What a task says it left: a file, or the batches themselves."""
+
+    path: str | None
+    data: bytes
+    pieces: tuple[Piece, ...]
+    records: int
+    host: str
+
+
+@dataclass(slots=True)
+class StageWriter:
+    """Collects the batches of one task; `directory` is made when it is needed."""
+
+    directory: Path
+    name: str
+    pieces: list[Piece] = field(default_factory=list)
+    records: int = 0
+    _position: int = 0
+    _held: bytearray = field(default_factory=bytearray)
+    _file: BinaryIO | None = None
+
+    def add(self, batch: EncodedBatch) -> None:
+        """Append one batch."""
+        length = len(batch.data)
+        self.pieces.append(
+            Piece(batch.target.topic, batch.target.partition, self._position, length)
+        )
+        self.records += batch.records
+        self._position += length
+        if self._file is None and self._position <= INLINE_BYTES_MAX:
+            self._held += batch.data
+            return
+        if self._file is None:
+            self._file = self._open()
+            self._file.write(self._held)
+            self._held = bytearray()
+        self._file.write(batch.data)
+
+    def finish(self) -> StagedOutput:
+        """Give the file its name, and say what there is."""
+        path = None
+        if self._file is not None:
+            self._file.close()
+            path = str(self.directory / f"{self.name}{_SUFFIX}")
+            os.rename(self._temporary, path)
+        return StagedOutput(
+            path, bytes(self._held), tuple(self.pieces), self.records, socket.gethostname()
+        )
+
+    def discard(self) -> None:
+        """Leave nothing behind, after a failure."""
+        if self._file is not None:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / f"{self.name}.tmp"
+
+    def _open(self) -> BinaryIO:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return self._temporary.open("wb", buffering=1 << 20)
+        except OSError as error:
+            raise SinkError(
+                f"The stage directory {self.directory} cannot be written on "
+                f"{socket.gethostname()}: {error.strerror}. Name another by 'stageDirectory', one "
+                "that driver and executors share."
+            ) from error
+
+
+def read_staged(output: StagedOutput) -> Iterator[Batch]:
+    """The batches of a task, in memory of one's own; a file is mapped, not read."""
+    whole = memoryview(bytearray(output.data)) if output.path is None else _map(output)
+    for topic, partition, start, length in output.pieces:
+        yield Batch(TopicPartition(topic, partition), whole[start : start + length])
+
+
+def _map(output: StagedOutput) -> memoryview:
+    expected = output.pieces[-1].start + output.pieces[-1].length
+    try:
+        with open(output.path or "", "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            # Batches are claimed in place: the changes stay in this process.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise SinkError(
+            f"The driver on {socket.gethostname()} cannot read {output.path}, which a task on "
+            f"{output.host} wrote. 'stageDirectory' must be a directory that driver and executors "
+            "share, and nothing else may clean it up."
+        ) from error
+    if size != expected:
+        raise SinkError(f"{output.path} has {size} bytes where {expected} were written.")
+    return memoryview(mapped)
+
+
+def driver_token(stage: Path) -> str:
+    """The word by which tasks know the driver's directory; written if there is none."""
+    path = stage / TOKEN_NAME
+    try:
+        stage.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            temporary = stage / f"{TOKEN_NAME}.{secrets.token_hex(4)}"
+            temporary.write_text(secrets.token_hex(8))
+            os.rename(temporary, path)
+        return path.read_text()[:_TOKEN_BYTES_MAX]
+    except OSError as error:
+        raise SinkError(
+            f"The stage directory {stage} cannot be used by the driver: {error.strerror}. Name "
+            "another by 'stageDirectory', one that driver and executors share."
+        ) from error
+
+
+def check_token(stage: Path, token: str) -> None:
+    """Fail in the task, before any work, if this is not the driver's directory."""
+    try:
+        found = (stage / TOKEN_NAME).read_text()[:_TOKEN_BYTES_MAX]
+    except OSError:
+        found = ""
+    if found != token:
+        raise SinkError(
+            f"{stage} on {socket.gethostname()} is not the directory that the driver uses under "
+            "this name. 'stageDirectory' must be a directory that driver and executors share."
+        )
+
+
+def remove_batch(stage: Path, owner: str, batch_id: int) -> None:
+    """Remove what was staged for a micro-batch that is done, and for any before it."""
+    parent = stage / owner
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.isdecimal() and int(name) <= batch_id:
+            shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def remove_owner(stage: Path, owner: str) -> None:
+    """Remove everything that was staged for a query or a write."""
+    shutil.rmtree(stage / owner, ignore_errors=True)
