@@ -91,12 +91,18 @@ def _kafkajs() -> Driver:
     return Driver([node, str(source / "driver.js")], environment)
 
 
-def _java() -> Driver:
-    javac, jars = _program("javac"), kafka_jars()
-    source, built = COMPAT / "java" / "CompatDriver.java", CACHE / "compat" / "java"
-    if _is_older(built / "CompatDriver.class", source):
+def compile_java(source: Path, *, classpath: str = "") -> Path:
+    """The folder of the classes of one Java file, which needs Apache Kafka's jars."""
+    javac, path = _program("javac"), f"{kafka_jars()}/*" + (f":{classpath}" if classpath else "")
+    built = CACHE / "compat" / "java"
+    if _is_older(built / f"{source.stem}.class", source):
         built.mkdir(parents=True, exist_ok=True)
-        _build([javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(built), str(source)], cwd=ROOT)
+        _build([javac, "-nowarn", "-cp", path, "-d", str(built), str(source)], cwd=ROOT)
+    return built
+
+
+def _java() -> Driver:
+    built = compile_java(COMPAT / "java" / "CompatDriver.java")
     return Driver(java_command("CompatDriver", classpath=str(built)), quiet_java())
 
 

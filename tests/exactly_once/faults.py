@@ -1,0 +1,100 @@
+"""What befalls the broker, and when: kill -9, SIGSTOP, clean restarts, and times of peace.
+
+The order comes from a seed; a quarter of the periods is peaceful, so that work gets done and
+timeouts run out undisturbed. Some pauses are longer than clients and transactions wait.
+
+Owned by one thread, which leaves the broker running.
+"""
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench.brokers import BrokerProcess
+
+GAP_S = (1.5, 5.0)
+DOWN_S = (0.0, 2.0)
+PAUSE_S = (0.2, 4.0)
+LONG_PAUSE_S = (6.0, 9.0)
+PEACE_S = (3.0, 6.0)
+
+
+class Fault(StrEnum):
+    KILL = "kill -9"
+    PAUSE = "SIGSTOP"
+    LONG_PAUSE = "long SIGSTOP"
+    RESTART = "restart"
+    PEACE = "peace"
+
+
+CHANCES = {
+    Fault.KILL: 30,
+    Fault.PAUSE: 20,
+    Fault.LONG_PAUSE: 8,
+    Fault.RESTART: 17,
+    Fault.PEACE: 25,
+}
+HOLDS = {
+    Fault.KILL: DOWN_S,
+    Fault.PAUSE: PAUSE_S,
+    Fault.LONG_PAUSE: LONG_PAUSE_S,
+    Fault.RESTART: DOWN_S,
+    Fault.PEACE: PEACE_S,
+}
+
+
+@dataclass(frozen=True)
+class Incident:
+    fault: Fault
+    gap_s: float
+    hold_s: float
+
+
+def incidents(seed: int) -> Iterator[Incident]:
+    """Without end; the first is a kill, so that a short run has one."""
+    chance = random.Random(f"faults/{seed}")
+    yield Incident(Fault.KILL, 4.0, 0.5)
+    while True:
+        (fault,) = chance.choices(list(CHANCES), weights=list(CHANCES.values()))
+        yield Incident(fault, chance.uniform(*GAP_S), chance.uniform(*HOLDS[fault]))
+
+
+class Nemesis:
+    def __init__(self, broker: BrokerProcess, seed: int) -> None:
+        self.counts: Counter[Fault] = Counter()
+        self.failure: Exception | None = None
+        self._broker, self._seed = broker, seed
+
+    def run(self, stop: threading.Event) -> None:
+        """Until told to stop, or until the broker does not come back, which is a failure."""
+        try:
+            for incident in incidents(self._seed):
+                if stop.wait(incident.gap_s):
+                    return
+                self._befall(incident, stop)
+                self.counts[incident.fault] += 1
+        except Exception as error:  # noqa: BLE001 - raised again by whoever joins the thread
+            self.failure = error
+            stop.set()
+
+    def _befall(self, incident: Incident, stop: threading.Event) -> None:
+        broker = self._broker
+        if broker.exit_code() is not None:
+            raise RuntimeError(f"the broker ended by itself: {broker.exit_code()}")
+        if incident.fault is Fault.PEACE:
+            stop.wait(incident.hold_s)
+        elif incident.fault in (Fault.PAUSE, Fault.LONG_PAUSE):
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                stop.wait(incident.hold_s)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+        else:
+            broker.kill() if incident.fault is Fault.KILL else broker.stop()
+            stop.wait(incident.hold_s)
+            broker.start()

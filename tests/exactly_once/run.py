@@ -1,0 +1,240 @@
+"""One run: workers, faults, the wait until all transactions have ended, and the last reading.
+
+Each worker performs its plans one after another in a thread of its own and writes down what it
+asked and was told. When the time is over the faults stop, every transaction that was left open
+must end by its timeout, and two clients read everything from offset 0.
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.brokers import BrokerProcess, Missing
+from bench.brokers import Kind as BrokerKind
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from exactly_once import clients
+from exactly_once.checker import Verdict, check
+from exactly_once.clients import Client, Identity, LibrdkafkaClient
+from exactly_once.faults import Nemesis
+from exactly_once.history import Assign, Key, Operation, Outcome, Poll, Step
+from exactly_once.java_client import JavaClient, JavaProcess
+from exactly_once.stable import Place, await_stable
+from exactly_once.workload import (
+    KEYS,
+    PARTITIONS_PER_TOPIC,
+    TOPICS,
+    Kind,
+    Plan,
+    partition_of,
+    plans,
+    topic_of,
+)
+
+LIBRDKAFKA_WORKERS = 4
+JAVA_WORKERS = 2
+OPEN_RETRY_S = 0.2
+JOIN_S_MAX = 120.0
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+OVERRIDES = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.segment.bytes": str(1 << 20),
+    "transaction.state.log.num.partitions": "3",
+}
+# Nothing that is done to the broker here may make it answer with these.
+NEVER_SAID = ("UNKNOWN_SERVER_ERROR", "UnknownServerException", "OFFSET_OUT_OF_RANGE", "CORRUPT")
+
+Open = Callable[[Identity], Client]
+
+
+class Recorder:
+    """The history as it grows, and the numbers of processes."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._processes = itertools.count()
+
+    def new_process(self) -> int:
+        return next(self._processes)
+
+    def add(
+        self, process: int, steps: tuple[Step, ...], outcome: Outcome, began: int, error: str = ""
+    ) -> None:
+        ended = time.monotonic_ns()
+        is_transaction = len(steps) > 1
+        self.operations.append(
+            Operation(process, steps, outcome, began, ended, error, is_transaction)
+        )
+
+
+class Worker:
+    def __init__(
+        self, number: int, seed: int, bootstrap: str, open_client: Open, recorder: Recorder
+    ) -> None:
+        self._name = f"history-{seed}-{number}"
+        self._bootstrap = bootstrap
+        self._plans: Iterator[Plan] = plans(seed, number)
+        self._open_client, self._recorder = open_client, recorder
+        self._positions: dict[Key, int] = dict.fromkeys(range(KEYS), 0)
+        self._assigned: tuple[Key, ...] = tuple(range(KEYS))
+        self.failure: Exception | None = None
+
+    def _assigned_positions(self) -> dict[Key, int]:
+        return {key: self._positions[key] for key in self._assigned}
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                client = self._open(stop)
+                if client is None:
+                    return
+                try:
+                    self._process(client, stop)
+                finally:
+                    client.close()
+        except Exception as error:  # noqa: BLE001 - raised again by whoever joins the thread
+            self.failure = error
+            stop.set()
+
+    def _open(self, stop: threading.Event) -> Client | None:
+        while not stop.is_set():
+            positions = self._assigned_positions()
+            identity = Identity(self._bootstrap, self._name, self._name, positions)
+            try:
+                return self._open_client(identity)
+            except (KafkaException, ConnectionError):
+                stop.wait(OPEN_RETRY_S)  # the broker may be down: that is the point
+        return None
+
+    def _process(self, client: Client, stop: threading.Event) -> None:
+        """One process, from its assignment to the first break."""
+        process = self._recorder.new_process()
+        self._recorder.add(process, (Assign(self._assigned),), Outcome.OK, time.monotonic_ns())
+        while not stop.is_set():
+            plan = next(self._plans)
+            if plan.kind is Kind.ASSIGN:
+                self._assigned = plan.keys
+            began = time.monotonic_ns()
+            done = client.perform(plan, self._assigned_positions())
+            steps = (Assign(plan.keys),) if plan.kind is Kind.ASSIGN else done.steps
+            self._recorder.add(process, steps, done.outcome, began, done.error)
+            if done.outcome is Outcome.OK:
+                for step in done.steps:
+                    if isinstance(step, Poll):
+                        self._advance(step.pairs)
+            if done.ends_process or done.outcome is Outcome.INFO:
+                return
+
+    def _advance(self, pairs: Mapping[Key, tuple[tuple[int, int], ...]]) -> None:
+        for key, got in pairs.items():
+            self._positions[key] = got[-1][0] + 1
+
+
+@dataclass
+class Result:
+    operations: list[Operation]
+    faults: Counter[str]
+    verdict: Verdict
+    stuck: dict[Place, tuple[int, int]]  # last stable offset and end of what never became stable
+    notes: list[str] = field(default_factory=list)
+
+    def said(self) -> Counter[str]:
+        return Counter(f"{one.outcome}: {one.error}" for one in self.operations if one.error)
+
+    def never_said(self) -> list[str]:
+        return [said for said in self.said() if any(word in said for word in NEVER_SAID)]
+
+    def summary(self) -> str:
+        outcomes = Counter(one.outcome.value for one in self.operations)
+        transactions = sum(one.is_transaction for one in self.operations)
+        sends = [s for one in self.operations for got in one.sends().values() for s in got]
+        acknowledged = sum(
+            len(got)
+            for one in self.operations
+            if one.outcome is Outcome.OK
+            for got in one.sends().values()
+        )
+        lines = [
+            f"{len(self.operations):,} operations {dict(outcomes)}, {transactions:,} of them "
+            f"transactions; {len(sends):,} sends, {acknowledged:,} acknowledged",
+            f"faults: {dict(self.faults)}",
+            *self.notes,
+            *(f"  {count:>6} {said}" for said, count in self.said().most_common(25)),
+            str(self.verdict),
+        ]
+        if self.stuck:
+            lines.append(f"never stable: {self.stuck}")
+        return "\n".join(lines)
+
+
+def _create_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for future in admin.create_topics(
+        [NewTopic(topic, PARTITIONS_PER_TOPIC, 1) for topic in TOPICS]
+    ).values():
+        future.result(30)
+
+
+def _join(thread: threading.Thread, what: str) -> None:
+    thread.join(JOIN_S_MAX)
+    if thread.is_alive():
+        raise TimeoutError(f"{what} did not end within {JOIN_S_MAX:.0f} s")
+
+
+def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float) -> Result:
+    recorder = Recorder()
+    notes: list[str] = []
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerProcess(kind, directory, OVERRIDES, SMALL_JVM))
+        broker.format()
+        broker.start()
+        _create_topics(broker.bootstrap)
+        java: JavaProcess | None = None
+        try:
+            java = stack.enter_context(JavaProcess(broker.bootstrap))
+        except Missing as reason:
+            notes.append(f"without Java clients: {reason}")
+        openers: list[Open] = [LibrdkafkaClient] * LIBRDKAFKA_WORKERS
+        if java is not None:
+            process = java
+            openers += [lambda identity: JavaClient(process, identity)] * JAVA_WORKERS
+        workers = [
+            Worker(number, seed, broker.bootstrap, opener, recorder)
+            for number, opener in enumerate(openers, start=1)
+        ]
+        nemesis = Nemesis(broker, seed)
+        _work_under_faults(workers, nemesis, seconds)
+        stuck = await_stable(
+            broker.bootstrap, [(topic_of(k), partition_of(k)) for k in range(KEYS)]
+        )
+        readings = [clients.read_everything(broker.bootstrap, range(KEYS))]
+        if java is not None:
+            readings.append(java.read_everything(range(KEYS)))
+        for polls in readings:
+            process_number = recorder.new_process()
+            for poll in polls:
+                recorder.add(process_number, (poll,), Outcome.OK, time.monotonic_ns())
+    faults = Counter({fault.value: count for fault, count in nemesis.counts.items()})
+    return Result(recorder.operations, faults, check(recorder.operations), stuck, notes)
+
+
+def _work_under_faults(workers: list[Worker], nemesis: Nemesis, seconds: float) -> None:
+    stop = threading.Event()
+    threads = [threading.Thread(target=one.run, args=(stop,)) for one in workers]
+    faults = threading.Thread(target=nemesis.run, args=(stop,))
+    for thread in (*threads, faults):
+        thread.start()
+    stop.wait(seconds)
+    stop.set()
+    _join(faults, "the faults")
+    for thread in threads:
+        _join(thread, "a worker")
+    for failure in (nemesis.failure, *(one.failure for one in workers)):
+        if failure is not None:
+            raise failure

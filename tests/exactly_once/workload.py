@@ -1,0 +1,96 @@
+"""What workers are asked to do: unique values, alone or in transactions of one to four steps.
+
+A plan is drawn from a seed; what becomes of it is up to clients, broker and faults. Values
+are unique across the run: a worker counts within its own range. Now and then a transaction is
+aborted on purpose, or is overtaken: another producer takes its transactional id before it
+commits, so that its commit must fail.
+
+Pure: a seed in, plans out.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from exactly_once.history import Key
+
+KEYS = 8
+PARTITIONS_PER_TOPIC = 2
+STEPS_MAX = 4
+VALUES_PER_WORKER = 10_000_000
+ABORT_CHANCE = 1 / 12
+OVERTAKE_CHANCE = 1 / 40
+ASSIGN_CHANCE = 1 / 64
+
+
+def topic_of(key: Key) -> str:
+    return f"history-{key // PARTITIONS_PER_TOPIC}"
+
+
+def partition_of(key: Key) -> int:
+    return key % PARTITIONS_PER_TOPIC
+
+
+def key_of(topic: str, partition: int) -> Key:
+    return int(topic.rsplit("-", 1)[1]) * PARTITIONS_PER_TOPIC + partition
+
+
+TOPICS = tuple(dict.fromkeys(topic_of(key) for key in range(KEYS)))
+
+
+class Kind(StrEnum):
+    SEND = "send"
+    POLL = "poll"
+    TRANSACTION = "transaction"
+    ASSIGN = "assign"
+
+
+@dataclass(frozen=True)
+class PlannedSend:
+    key: Key
+    value: int
+
+
+@dataclass(frozen=True)
+class PlannedPoll:
+    pass
+
+
+@dataclass(frozen=True)
+class Plan:
+    kind: Kind
+    steps: tuple[PlannedSend | PlannedPoll, ...] = ()
+    keys: tuple[Key, ...] = ()
+    abort_before: int | None = None  # which step is not reached; as many as there are: the commit
+    is_overtaken: bool = False
+
+
+def plans(seed: int, worker: int) -> Iterator[Plan]:
+    """What one worker does, without end."""
+    chance = random.Random(f"{seed}/{worker}")
+    value = worker * VALUES_PER_WORKER
+
+    def send() -> PlannedSend:
+        nonlocal value
+        value += 1
+        return PlannedSend(chance.randrange(KEYS), value)
+
+    while True:
+        if chance.random() < ASSIGN_CHANCE:
+            count = chance.randint(KEYS // 2, KEYS)
+            yield Plan(Kind.ASSIGN, keys=tuple(sorted(chance.sample(range(KEYS), count))))
+            continue
+        dice = chance.random()
+        if dice < 0.25:
+            yield Plan(Kind.SEND, (send(),))
+        elif dice < 0.4:
+            yield Plan(Kind.POLL, (PlannedPoll(),))
+        else:
+            steps = tuple(
+                send() if chance.random() < 0.6 else PlannedPoll()
+                for _ in range(chance.randint(1, STEPS_MAX))
+            )
+            abort = chance.randint(0, len(steps)) if chance.random() < ABORT_CHANCE else None
+            overtaken = abort is None and chance.random() < OVERTAKE_CHANCE
+            yield Plan(Kind.TRANSACTION, steps, abort_before=abort, is_overtaken=overtaken)
