@@ -38,6 +38,12 @@ COMMANDS = tuple(
             "transactions",
             "List, describe and abort transactions, and find those that hang.",
         ),
+        (
+            "bench",
+            "bench",
+            "bench",
+            "Measure how fast the cluster takes records and gives them back.",
+        ),
         ("context", "context", "context", "Name clusters, and choose the one to talk to."),
         ("server", "server", "server", "Run a broker from a properties file."),
         ("storage", "storage", "storage", "Format log directories and look at them."),
