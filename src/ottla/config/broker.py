@@ -66,6 +66,8 @@ _PASSED_THROUGH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     advertised_listeners: tuple[Listener, ...]
     auto_create_topics_enable: bool
     background_threads: int
@@ -137,8 +139,20 @@ class BrokerConfig:
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    request_timeout_ms: int
     socket_listen_backlog_size: int
     socket_request_max_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_load_buffer_size: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool
 
     advertised_controller_listeners: tuple[Listener, ...]

@@ -185,6 +185,7 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         30_000,
         HIGH,
         "How long a request between brokers may take.",
+        used=True,
     ),
     string(
         "security.inter.broker.protocol",

@@ -12,6 +12,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How long a broker goes on trying to add a partition to a transaction for a producer.",
         validator=Between(0),
+        used=True,
     ),
     integer(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -19,6 +20,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How long a broker waits between two tries to add a partition to a transaction.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -26,6 +28,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "How often transactions past their timeout are looked for and aborted.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.max.timeout.ms",
@@ -33,6 +36,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "The longest transaction timeout that a producer may ask for.",
         validator=Between(1),
+        used=True,
     ),
     boolean(
         "transaction.partition.verification.enable",
@@ -43,6 +47,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
             "before it appends."
         ),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     integer(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -50,6 +55,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "How often transactional ids past their time are looked for and removed.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.state.log.load.buffer.size",
@@ -57,6 +63,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "Bytes read at a time while a coordinator loads its transactions.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.state.log.min.isr",
@@ -64,6 +71,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many replicas of the transaction topic must hold a write.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.state.log.num.partitions",
@@ -71,6 +79,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many partitions the transaction topic is created with; it must not change later.",
         validator=Between(1),
+        used=True,
     ),
     short(
         "transaction.state.log.replication.factor",
@@ -78,6 +87,7 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many replicas the transaction topic is created with.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "transaction.state.log.segment.bytes",
@@ -85,12 +95,14 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "The segment size that the transaction topic is created with.",
         validator=Between(1),
+        used=True,
     ),
     boolean(
         "transaction.two.phase.commit.enable",
         False,
         LOW,
         "Whether producers may leave the end of a transaction to an outside coordinator.",
+        used=True,
     ),
     integer(
         "transactional.id.expiration.ms",
@@ -98,5 +110,6 @@ TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How long a transactional id that is not used is remembered.",
         validator=Between(1),
+        used=True,
     ),
 )

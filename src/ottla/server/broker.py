@@ -14,6 +14,8 @@ from collections.abc import Callable
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigError
 from ottla.coordinators.group.coordinator import GroupCoordinator
+from ottla.coordinators.transaction.coordinator import TransactionCoordinator
+from ottla.coordinators.transaction.marker_writer import MarkerWriter
 from ottla.metadata.brokers import (
     BrokerHeartbeat,
     BrokerRegistration,
@@ -98,6 +100,7 @@ class Broker:
             config.log_dirs,
             config_of=self._configs.topic,
             producer_expiration_ms=config.producer_id_expiration_ms,
+            is_verification_required=config.transaction_partition_verification_enable,
             on_directory_failure=self._on_directory_failure,
         )
         self.metadata = MetadataNode(
@@ -140,6 +143,23 @@ class Broker:
             image=lambda: self.metadata.image,
             create_topic=self._create_internal_topic,
         )
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.markers = MarkerWriter(
+            runtime,
+            self.replicas,
+            self.groups,
+            timeout_ms=lambda: self.config.request_timeout_ms,
+        )
+        self.transactions = TransactionCoordinator(
+            runtime,
+            self.replicas,
+            self.markers,
+            broker_id=self.broker_id,
+            config=lambda: self.config,
+            image=lambda: self.metadata.image,
+            create_topic=self._create_internal_topic,
+            new_producer_id=self.producer_ids.next,
+        )
         self.services = Services(
             runtime=runtime,
             configs=self._configs,
@@ -148,11 +168,13 @@ class Broker:
             replicas=self.replicas,
             logs=self.logs,
             groups=self.groups,
+            transactions=self.transactions,
+            markers=self.markers,
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: runtime.random.randint(1, SESSION_ID_MAX),
             ),
-            producer_ids=ProducerIds(self._allocate_producer_ids),
+            producer_ids=self.producer_ids,
             advertised_versions=ADVERTISED,
         )
 
@@ -181,6 +203,7 @@ class Broker:
         )
         self.metadata.subscribe(self.directories.on_metadata)  # after the replicas, as well
         self.metadata.subscribe(self.groups.on_metadata)  # after the replicas that it reads
+        self.metadata.subscribe(self.transactions.on_metadata)  # likewise
         await self.metadata.start()
         self._warn_of_strays()
         await self._listen()
@@ -207,6 +230,7 @@ class Broker:
                 await self._heartbeat(want_shut_down=True)
             except KafkaError as error:
                 log.error("stopping without a controlled shutdown: %s", error)
+        await self.transactions.stop()
         await self.groups.stop()
         for acceptor in self._acceptors:
             await acceptor.close(STOP_GRACE_SECONDS)
@@ -321,6 +345,14 @@ class Broker:
         )
         every(config.producer_id_expiration_check_interval_ms, self.logs.on_producer_expiry_tick)
         every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
+        every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.transactions.on_timeout_tick,
+        )
+        every(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.transactions.on_expiry_tick,
+        )
 
     async def _retain(self) -> None:
         await self.logs.on_retention_tick(self._high_watermark_of)

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from ottla.config.broker import BrokerConfig
 from ottla.coordinators.group.coordinator import GroupCoordinator
+from ottla.coordinators.transaction.coordinator import TransactionCoordinator
+from ottla.coordinators.transaction.marker_writer import MarkerWriter
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.node import MetadataNode
 from ottla.protocol.ids import BrokerId
@@ -37,6 +39,8 @@ class Services:
     replicas: ReplicaManager
     logs: LogManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: MarkerWriter
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     advertised_versions: Mapping[int, tuple[int, int]]

@@ -3,6 +3,8 @@
 from ottla.protocol.api import VERSIONS, ApiKey
 from ottla.server.dispatch import Handler, RawHandle, TypedHandle
 from ottla.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -17,6 +19,8 @@ from ottla.server.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -27,6 +31,7 @@ from ottla.server.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -34,6 +39,8 @@ from ottla.server.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 # Produce is advertised from 0, or old librdkafka turns compression off; only these are parsed.
@@ -68,6 +75,11 @@ HANDLERS = (
     _typed(ApiKey.DELETE_RECORDS, delete_records.handle),
     _typed(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle),
     _typed(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
+    _typed(ApiKey.ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.handle),
+    _typed(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_to_txn.handle),
+    _typed(ApiKey.END_TXN, end_txn.handle),
+    _typed(ApiKey.WRITE_TXN_MARKERS, write_txn_markers.handle),
+    _typed(ApiKey.TXN_OFFSET_COMMIT, txn_offset_commit.handle),
     _typed(ApiKey.DESCRIBE_CONFIGS, describe_configs.handle),
     _typed(ApiKey.ALTER_CONFIGS, alter_configs.handle),
     _typed(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.handle),
@@ -78,6 +90,8 @@ HANDLERS = (
     _typed(ApiKey.DESCRIBE_QUORUM, describe_quorum.handle),
     _typed(ApiKey.DESCRIBE_CLUSTER, describe_cluster.handle),
     _typed(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
+    _typed(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions.handle),
+    _typed(ApiKey.LIST_TRANSACTIONS, list_transactions.handle),
     _typed(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
     _typed(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
 )

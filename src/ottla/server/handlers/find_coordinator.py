@@ -1,13 +1,14 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: which broker coordinates a group or a transactional id.
 
 Versions 0 to 6; from 4 on for many keys at once. The broker that leads the key's partition of the
-internal topic is the one. The topic is created when it is first asked for. Transactions have no
-coordinator here yet, and share groups are not served.
+internal topic is the one. The topic is created when it is first asked for. Share groups are not
+served.
 """
 
 from typing import Any
 
 from ottla.coordinators.group.coordinator import OFFSETS_TOPIC
+from ottla.coordinators.transaction.coordinator import TRANSACTION_TOPIC
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
@@ -34,12 +35,13 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
 async def _find(services: Services, call: Call, key_type: int, key: str) -> Fields:
     try:
         if key_type == TRANSACTION:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served")
-        if key_type != GROUP:
+            topic, index = TRANSACTION_TOPIC, await services.transactions.locate(key)
+        elif key_type == GROUP:
+            topic, index = OFFSETS_TOPIC, await services.groups.locate(key)
+        else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served")
-        index = await services.groups.locate(key)
         image = services.image
-        partition = image.partition(OFFSETS_TOPIC, index)
+        partition = image.partition(topic, index)
         broker = None if partition is None else image.brokers.get(partition.leader)
         address = None if broker is None else endpoint(broker, call.listener)
         if broker is None or address is None:

@@ -1,28 +1,46 @@
-"""InitProducerId: an identity for an idempotent producer.
+"""InitProducerId: an identity for an idempotent or a transactional producer.
 
 Versions 0 to 5. Without a transactional id each request gets a fresh id at epoch 0, also when
-the producer names the one that it had: its old sequence numbers are not continued (KIP-360).
+the producer names the one that it had: its old sequence numbers are not continued (KIP-360). With
+one, whoever used it before is fenced, and what that one left open is aborted first.
 """
 
 from typing import Any
 
+from ottla.coordinators.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdentity,
+)
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages import given
+from ottla.protocol.messages import duration_ms, given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
-_REFUSED = {"producer_id": -1, "producer_epoch": -1}
+PRODUCER_FENCED_FROM = 4
+NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_REFUSED = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
-    had = given(request, "producer_id", -1), given(request, "producer_epoch", -1)
-    if request.transactional_id == "" or (had[0] == -1) != (had[1] == -1):
+    had = ProducerIdentity(
+        given(request, "producer_id", NO_PRODUCER_ID),
+        given(request, "producer_epoch", NO_PRODUCER_EPOCH),
+    )
+    if (had.producer_id == NO_PRODUCER_ID) != (had.producer_epoch == NO_PRODUCER_EPOCH):
         return {"error_code": ErrorCode.INVALID_REQUEST, **_REFUSED}
-    if request.transactional_id is not None:
-        # No transaction coordinator is advertised, so no client that looks gets here.
-        return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, **_REFUSED}
-    return {
-        "error_code": ErrorCode.NONE,
-        "producer_id": await services.producer_ids.next(),
-        "producer_epoch": 0,
-    }
+    if request.transactional_id is None:
+        return {
+            "error_code": ErrorCode.NONE,
+            "producer_id": await services.producer_ids.next(),
+            "producer_epoch": 0,
+        }
+    result = await services.transactions.init_producer(
+        request.transactional_id,
+        timeout_ms=duration_ms(request.transaction_timeout),
+        expected=None if had == NOBODY else had,
+    )
+    code = result.error_code
+    if code is ErrorCode.PRODUCER_FENCED and call.version < PRODUCER_FENCED_FROM:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return {**result._asdict(), "error_code": code}

@@ -7,13 +7,20 @@ acks=1 is answered at once; acks=all once the high watermark has passed the batc
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from ottla.protocol.batches import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL_MASK
+from ottla.coordinators.transaction.metadata import ProducerIdentity
+from ottla.protocol.batches import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    TRANSACTIONAL_MASK,
+    read_header,
+)
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
-from ottla.protocol.ids import Offset
+from ottla.protocol.ids import Offset, TopicPartition
 from ottla.protocol.produce import (
     PartitionProduceResult,
     ProduceRequest,
@@ -25,10 +32,14 @@ from ottla.replication.partition import Partition
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
 from ottla.server.topology import INTERNAL_TOPICS
+from ottla.server.transaction_guards import FirstBatch, Guards, Operation, guards_for
 from ottla.storage.core.batch_validation import RecordsRefusedError, RequestRefusedError
+from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 
 ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"  # whoever calls itself so may write where brokers keep state
+ABORTABLE_FROM = 11  # the client knows TRANSACTION_ABORTABLE
+ADD_PARTITIONS_FROM = 12  # a produce makes its partitions part of the transaction (KIP-890)
 _ERROR_NONE = int(ErrorCode.NONE)
 _ATTRIBUTES_LOW_BYTE_AT = ATTRIBUTES_AT + 1
 # With these no log was looked at, or none that could say where it starts.
@@ -48,6 +59,16 @@ _WITHOUT_LOG_START = frozenset(
     )
 )
 
+_COORDINATOR_IS_BUSY = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
 Results = list[tuple[str | bytes, list[PartitionProduceResult]]]
 
 
@@ -63,6 +84,15 @@ def handle(
             return _append_again(services, header, repeated, records)
     request = parse_produce(version, buffer, header.body_start, end)
     connection.repeated_produce = _repeated(services, version, request, body)
+    if request.transactional_id is not None:
+        return _produce_in_transaction(services, header, request, request.transactional_id)
+    return _append_all(services, header, request, None)
+
+
+def _append_all(
+    services: Services, header: RequestHeader, request: ProduceRequest, guards: Guards | None
+) -> Answer | Deferred:
+    version = header.api_version
     acks = request.acks
     results: Results = []
     waiting: list[tuple[Partition, Offset]] = []
@@ -84,11 +114,19 @@ def handle(
                     raise RequestRefusedError(ErrorCode.INVALID_RECORD, "There are no records")
                 if len(records) > _ATTRIBUTES_LOW_BYTE_AT:
                     attributes = records[_ATTRIBUTES_LOW_BYTE_AT]
-                    if attributes & TRANSACTIONAL_MASK:
-                        raise _transactional(request.transactional_id)
+                    if attributes & TRANSACTIONAL_MASK and guards is None:
+                        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                     if version < ZSTD_FROM and attributes & CODEC_MASK == Codec.ZSTD:
                         raise RequestRefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                partition, appended = append(name, index, records, acks=acks)
+                if guards is None:
+                    partition, appended = append(name, index, records, acks=acks)
+                else:
+                    guard = guards.get(TopicPartition(name, index), NO_VERIFICATION_GUARD)
+                    if isinstance(guard, KafkaError):
+                        raise guard
+                    partition, appended = services.replicas.append_guarded(
+                        name, index, records, acks=acks, guard=guard
+                    )
             except KafkaError as error:
                 has_failed = True
                 answers.append(_refused(services, name, index, error))
@@ -189,11 +227,71 @@ def _refused(
     )
 
 
-def _transactional(transactional_id: str | None) -> KafkaError:
-    """Nobody here could end a transaction, and read_committed consumers would wait for its end."""
-    if transactional_id is None:
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return KafkaError(ErrorCode.INVALID_TXN_STATE, "This broker has no transactions")
+def _produce_in_transaction(
+    services: Services, header: RequestHeader, request: ProduceRequest, transactional_id: str
+) -> Answer | Deferred:
+    """Ask the coordinator about batches that may begin a transaction, then append."""
+    batches = _transactional_batches(services, request)
+    if len({one.producer for one in batches}) > 1:
+        error = KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The records are of more than one producer"
+        )
+        return _append_all(services, header, request, {one.at: error for one in batches})
+    operation = Operation.VERIFY
+    if header.api_version >= ADD_PARTITIONS_FROM:
+        operation = Operation.ADD
+    elif header.api_version >= ABORTABLE_FROM:
+        operation = Operation.VERIFY_WITH_ABORTABLE
+    guards = guards_for(services, transactional_id, batches, operation)
+    if isinstance(guards, Awaitable):
+        return Deferred(_append_later(services, header, _copied(request), guards))
+    return _append_all(services, header, request, _told(guards))
+
+
+async def _append_later(
+    services: Services, header: RequestHeader, request: ProduceRequest, guards: Awaitable[Guards]
+) -> Answer:
+    answer = _append_all(services, header, request, _told(await guards))
+    return await answer.answer if isinstance(answer, Deferred) else answer
+
+
+def _transactional_batches(services: Services, request: ProduceRequest) -> list[FirstBatch]:
+    found = []
+    for topic, partitions in request.topics:
+        name = topic if isinstance(topic, str) else services.topic_name(topic)
+        for index, records in partitions:
+            if name is None or records is None or len(records) < HEADER_BYTES:
+                continue
+            batch = read_header(records, 0)
+            if batch.is_transactional and batch.producer_id >= 0:
+                producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
+                found.append(FirstBatch(TopicPartition(name, index), producer, batch.base_sequence))
+    return found
+
+
+def _copied(request: ProduceRequest) -> ProduceRequest:
+    """The request apart from the buffer that it came in, which others use meanwhile."""
+    topics = [
+        (
+            topic,
+            [
+                (index, None if records is None else memoryview(bytearray(records)))
+                for index, records in partitions
+            ],
+        )
+        for topic, partitions in request.topics
+    ]
+    return request._replace(topics=topics)
+
+
+def _told(guards: Guards) -> Guards:
+    """Older clients do not try again for the coordinator's errors; for this one they do."""
+    return {
+        at: KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The coordinator says {guard.code.name}")
+        if isinstance(guard, KafkaError) and guard.code in _COORDINATOR_IS_BUSY
+        else guard
+        for at, guard in guards.items()
+    }
 
 
 def _when_committed(
