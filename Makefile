@@ -13,8 +13,9 @@ install: $(STAMP)
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'; }
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # A broker here and now, with the addresses printed. Ctrl-C stops it.

@@ -117,9 +117,11 @@ def java_command(
 
 
 def quiet_environment(level: str = "error") -> dict[str, str]:
-    """The environment in which Java tools log to stderr at this level only."""
+    """The environment of a user: Java logs to stderr at this level only, Python keeps bytecode."""
     options = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
-    return {**os.environ, "JDK_JAVA_OPTIONS": options}
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": options}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def run_java(
