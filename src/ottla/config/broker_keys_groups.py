@@ -22,6 +22,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "The least time between two assignments of a consumer group.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     listing(
         "group.consumer.assignors",
@@ -29,6 +30,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The assignors of the server for consumer groups; the first is the default.",
         validator=Elements(may_be_empty=False),
+        used=True,
     ),
     integer(
         "group.consumer.heartbeat.interval.ms",
@@ -36,6 +38,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How often a member of a consumer group is told to send a heartbeat.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.consumer.max.assignment.interval.ms",
@@ -43,6 +46,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The highest assignment interval that a consumer group may set.",
         validator=Between(0),
+        used=True,
     ),
     integer(
         "group.consumer.max.heartbeat.interval.ms",
@@ -50,6 +54,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The highest heartbeat interval that a consumer group may set.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.consumer.max.session.timeout.ms",
@@ -57,6 +62,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The highest session timeout that a consumer group may set.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.consumer.max.size",
@@ -64,6 +70,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How many members a consumer group may have.",
         validator=Between(1),
+        used=True,
     ),
     string(
         "group.consumer.migration.policy",
@@ -71,6 +78,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Whether classic groups may become consumer groups while they live, and back.",
         validator=OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
+        used=True,
     ),
     integer(
         "group.consumer.min.assignment.interval.ms",
@@ -78,6 +86,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The lowest assignment interval that a consumer group may set.",
         validator=Between(0),
+        used=True,
     ),
     integer(
         "group.consumer.min.heartbeat.interval.ms",
@@ -85,6 +94,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The lowest heartbeat interval that a consumer group may set.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.consumer.min.session.timeout.ms",
@@ -92,6 +102,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The lowest session timeout that a consumer group may set.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.consumer.regex.refresh.interval.ms",
@@ -100,6 +111,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often the topics that match subscribed patterns are looked up again.",
         validator=Between(10_000),
         internal=True,
+        used=True,
     ),
     integer(
         "group.consumer.session.timeout.ms",
@@ -107,6 +119,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "After how long without a heartbeat a member of a consumer group is removed.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "group.coordinator.append.linger.ms",
@@ -136,6 +149,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Which kinds of groups are served.",
         validator=Elements(names=("consumer", "classic", "share", "streams"), may_be_empty=False),
+        used=True,
     ),
     integer(
         "group.coordinator.threads",

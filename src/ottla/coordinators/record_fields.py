@@ -42,6 +42,9 @@ class FieldReader:
     def uuid(self) -> UUID:
         return UUID(bytes=self._take(16))
 
+    def raw(self, length: int) -> bytes:
+        return self._take(length)
+
     def unsigned_varint(self) -> int:
         value = 0
         for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
@@ -68,6 +71,10 @@ class FieldReader:
 
     def sized_bytes(self) -> bytes:
         return self._take(self._length())
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.unsigned_varint() - 1 if self._is_flexible else self.int32()
+        return None if length < 0 else self._take(length)
 
     def array_length(self) -> int:
         length = self._length()

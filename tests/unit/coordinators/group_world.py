@@ -119,7 +119,7 @@ class World:
     def join(self, client: Client) -> None:
         if client.member_id and self.group is None:
             client.member_id = ""  # the shell says UNKNOWN_MEMBER_ID
-        group = self.shard.group_or_new(GROUP, self.now)
+        group = self.shard.classic_or_new(GROUP, self.now)
         self.handed_out += 1
         request = JoinRequest(
             client.member_id,

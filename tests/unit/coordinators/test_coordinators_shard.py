@@ -216,7 +216,7 @@ def test_offsets_of_topics_that_are_gone_are_forgotten_in_every_group() -> None:
 
 def test_group_that_nobody_joined_after_all_leaves_nothing() -> None:
     shard = new_shard()
-    shard.group_or_new(GROUP, at(0))
+    shard.classic_or_new(GROUP, at(0))
     shard.forget_if_unused(GROUP)
     assert not shard.groups
     commit(shard, 0, "t")

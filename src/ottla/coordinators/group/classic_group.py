@@ -77,6 +77,14 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody is in it or about to be."""
         return not self.members and not self._pending_joins
@@ -341,6 +349,13 @@ class ClassicGroup:
             if recorded.leader is not None and recorded.leader in self.members:
                 self.members.leader = recorded.leader
         self._compute_subscribed_topics()
+
+    def start_rebalance(self, now: Moment) -> Effects:
+        """Have everybody rejoin: the group was a consumer group until now."""
+        out = Effects()
+        if self.state is GroupState.STABLE:
+            self._prepare_rebalance(out, now)
+        return out
 
     def abandon(self, code: ErrorCode) -> Effects:
         """Answer everybody who waits: this broker no longer coordinates the group."""

@@ -1,23 +1,37 @@
 """The group coordinator of one broker: requests in, answers out once the log has them.
 
 Shell around the shards: it finds the shard of a group, creates the offsets topic when it is first
-needed, performs the effects of groups (answers, records, timers), follows leadership, and looks
-for expired offsets. What it is asked returns the answer at once where there is one, else a future.
+needed, follows leadership and the topics that groups read, keeps offsets and looks for expired
+ones. Members are served by membership.py. What it is asked returns the answer at once where there
+is one, else a future.
 
-Owned by the event loop's thread. Invariant: each waiter is answered once; a group of a shard that
-was given up gets no more events.
+Owned by the event loop's thread.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
-from typing import TypeVar
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinators.group.classic_group import NEVER_MS, ClassicGroup
-from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
-from ottla.coordinators.group.records import CoordinatorRecord, group_record
+from ottla.config.dynamic import group_values
+from ottla.coordinators.group.classic_group import ClassicGroup
+from ottla.coordinators.group.consumer.assignors import ASSIGNORS
+from ottla.coordinators.group.consumer.changes import (
+    has_rack_change,
+    is_concerned,
+    touched_topics,
+)
+from ottla.coordinators.group.consumer.decisions import check_fetch
+from ottla.coordinators.group.consumer.group import ConsumerGroup
+from ottla.coordinators.group.consumer.requests import (
+    HeartbeatRequest,
+    check_heartbeat,
+    heartbeat_error,
+)
+from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
+from ottla.coordinators.group.effects import Fields, Moment
+from ottla.coordinators.group.membership import Membership, answer
+from ottla.coordinators.group.records import CoordinatorRecord
 from ottla.coordinators.group.requests import (
     GroupLimits,
     JoinRequest,
@@ -29,24 +43,25 @@ from ottla.coordinators.group.requests import (
 from ottla.coordinators.group.shard import (
     STRING_BYTES_MAX,
     CommitRequest,
+    Group,
     GroupShard,
     WantedOffset,
 )
-from ottla.coordinators.group.states import GroupState
+from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.coordinators.group.turns import GroupLed, state_key
 from ottla.coordinators.partitioning import partition_of
 from ottla.coordinators.runtime import (
     CoordinatorRuntime,
     EndMarker,
-    Led,
     LoadSettings,
     OnDone,
     ProducerWrite,
 )
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.codecs import Codec
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import BrokerId, Epoch
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
@@ -54,14 +69,13 @@ from ottla.runtime.interfaces import Runtime
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+GROUP_VERSION = "group.version"  # the feature that brings consumer groups
 # A batch of tombstones must fit max.message.bytes whatever the names are.
 RECORDS_PER_WRITE_MAX = 500
 # Groups looked at for expiry before others get their turn on the loop.
 EXPIRY_SLICE_GROUPS = 50
 MS_PER_MINUTE = 60_000
 
-T = TypeVar("T")
-GroupLed = Led[GroupShard]
 TopicCreator = Callable[[NewTopic], Awaitable[CreatedTopic]]
 
 
@@ -81,7 +95,7 @@ class GroupCoordinator:
         self._config = config
         self._image = image
         self._create_topic = create_topic
-        self._timers: dict[ClassicGroup, tuple[int, asyncio.TimerHandle]] = {}
+        self._settings: tuple[BrokerConfig, ConsumerGroupSettings] | None = None
         self.shards: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             runtime,
             replicas,
@@ -90,9 +104,10 @@ class GroupCoordinator:
                 self._limits, lambda: self._config().offset_metadata_max_bytes
             ),
             settings=self._load_settings,
-            on_loaded=self._on_loaded,
-            on_unloaded=self._on_unloaded,
+            on_loaded=lambda led: self._members.on_loaded(led),
+            on_unloaded=lambda led: self._members.on_unloaded(led),
         )
+        self._members = Membership(self.shards, now=self._now, context=self._context)
 
     # Following the metadata
 
@@ -116,6 +131,20 @@ class GroupCoordinator:
         if gone:
             for led in self.shards:
                 self._write_all(led, "", led.shard.decide_forget_topics(gone))
+        self._refresh_groups(delta)
+
+    def _refresh_groups(self, delta: MetadataDelta) -> None:
+        """Have groups look at their topics again, with the next heartbeat of any member."""
+        topics = touched_topics(delta)
+        is_everything = has_rack_change(delta)
+        if not topics and not is_everything:
+            return
+        for led in self.shards:
+            for group in led.shard.groups.values():
+                if isinstance(group, ConsumerGroup) and (
+                    is_everything or is_concerned(group, topics)
+                ):
+                    group.is_metadata_stale = True
 
     async def stop(self) -> None:
         """Answer everybody who waits; another broker takes over."""
@@ -134,6 +163,25 @@ class GroupCoordinator:
 
     # Requests of members
 
+    def consumer_heartbeat(self, request: HeartbeatRequest) -> Fields | Awaitable[Fields]:
+        try:
+            if not self._serves_consumer_groups():
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            check_heartbeat(request, self._consumer_settings(request.group_id))
+            _check_group_id(request.group_id)
+            for text in (request.member_id, request.instance_id, request.rack_id, request.regex):
+                _check_text(text or "")
+            led = self._led(request.group_id)
+        except KafkaError as error:
+            return heartbeat_error(error.code, error.message)
+        return self._members.consumer_heartbeat(led, request)
+
+    def _serves_consumer_groups(self) -> bool:
+        return (
+            CONSUMER_PROTOCOL_TYPE in self._config().group_coordinator_rebalance_protocols
+            and self._image().features.get(GROUP_VERSION, 0) >= 1
+        )
+
     def join(self, group_id: str, request: JoinRequest) -> Fields | Awaitable[Fields]:
         config = self._config()
         try:
@@ -149,50 +197,33 @@ class GroupCoordinator:
             ):
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
             led = self._led(group_id)
-            if request.member_id and group_id not in led.shard.groups:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         except KafkaError as error:
             return join_error(error.code, request.member_id)
-        now = self._now()
-        group = led.shard.group_or_new(group_id, now)
-        waiter = self._waiter()
-        self._perform(led, group, group.decide_join(request, waiter, now))
-        led.shard.forget_if_unused(group_id)
-        return _answer(waiter)
+        return self._members.join(led, group_id, request)
 
     def sync(self, group_id: str, request: SyncRequest) -> Fields | Awaitable[Fields]:
         try:
             _check_group_id(group_id)
             led = self._led(group_id)
-            group = led.shard.groups.get(group_id)
-            if group is None or not group.members:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         except KafkaError as error:
             code = error.code
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 # A client retries a sync only for this; the group starts over.
                 code = ErrorCode.REBALANCE_IN_PROGRESS
             return sync_error(code)
-        waiter = self._waiter()
-        self._perform(led, group, group.decide_sync(request, waiter, self._now()))
-        return _answer(waiter)
+        return self._members.sync(led, group_id, request)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
+    ) -> Fields | Awaitable[Fields]:
         try:
             _check_group_id(group_id)
             led = self._led(group_id)
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                return ErrorCode.NONE  # nobody expires before the group is loaded
-            return error.code
-        group = led.shard.groups.get(group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        code = group.decide_heartbeat(member_id, instance_id, generation, self._now())
-        self._arm(led, group)
-        return code
+                return {"error_code": ErrorCode.NONE}  # nobody expires before it is loaded
+            return {"error_code": error.code}
+        return self._members.heartbeat(led, group_id, member_id, instance_id, generation)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> Fields | Awaitable[Fields]:
         try:
@@ -200,24 +231,7 @@ class GroupCoordinator:
             led = self._led(group_id)
         except KafkaError as error:
             return {"error_code": error.code, "members": []}
-        group = led.shard.groups.get(group_id)
-        if group is None:
-            unknown = ErrorCode.UNKNOWN_MEMBER_ID
-            return {
-                "error_code": ErrorCode.NONE,
-                "members": [
-                    {
-                        "member_id": one.member_id,
-                        "group_instance_id": one.instance_id,
-                        "error_code": unknown,
-                    }
-                    for one in leaving
-                ],
-            }
-        waiter = self._waiter()
-        self._perform(led, group, group.decide_leave(leaving, waiter, self._now()))
-        led.shard.forget_if_unused(group_id)
-        return _answer(waiter)
+        return self._members.leave(led, group_id, leaving)
 
     # Offsets
 
@@ -229,8 +243,8 @@ class GroupCoordinator:
         led = self._led(request.group_id)
         records, codes = led.shard.decide_commit(request, wanted, self._now())
         group = led.shard.groups.get(request.group_id)
-        if group is not None:
-            self._arm(led, group)
+        if isinstance(group, ClassicGroup):
+            self._members.arm(led, group)  # a commit is a sign of life there
         return self._write_then(led, request.group_id, records, codes)
 
     def commit_in_transaction(
@@ -255,10 +269,16 @@ class GroupCoordinator:
         """Where the offsets of a group lie; NOT_COORDINATOR if nobody has asked for it before."""
         return self._led(group_id).index
 
-    def offsets_shard(self, group_id: str) -> GroupShard:
-        """Where the offsets of a group are read."""
+    def offsets_shard(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> GroupShard:
+        """Where the offsets of a group are read; a member of an old epoch is refused."""
         _check_group_id(group_id, may_be_empty=True)
-        return self._led(group_id).shard
+        shard = self._led(group_id).shard
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            check_fetch(group, member_id, member_epoch)
+        return shard
 
     def delete_offsets(
         self, group_id: str, places: Sequence[tuple[str, int]]
@@ -275,7 +295,7 @@ class GroupCoordinator:
         try:
             _check_group_id(group_id, may_be_empty=True)
             led = self._led(group_id)
-            while led.in_flight[group_id]:
+            while led.in_flight[group_id] or led.in_flight[state_key(group_id)]:
                 # What it committed last is not known yet, and must go too.
                 await self._committed(led)
                 led = self._led(group_id)
@@ -291,7 +311,7 @@ class GroupCoordinator:
             for number, group_id in enumerate(list(led.shard.groups)):
                 if number % EXPIRY_SLICE_GROUPS == 0:
                     await asyncio.sleep(0)
-                if led.in_flight[group_id]:
+                if led.in_flight[group_id] or led.in_flight[state_key(group_id)]:
                     continue  # what is on its way may renew an offset
                 records = led.shard.decide_expire(group_id, retention_ms, self._now())
                 if records:
@@ -299,85 +319,39 @@ class GroupCoordinator:
 
     # What administrators see
 
-    def list_groups(self) -> Iterator[ClassicGroup]:
+    def list_groups(self) -> Iterator[Group]:
         """All groups of the partitions led here; COORDINATOR_LOAD_IN_PROGRESS until they are."""
         if self.shards.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         for led in self.shards:
             yield from led.shard.groups.values()
 
-    def group(self, group_id: str) -> ClassicGroup:
+    def group(self, group_id: str) -> Group:
         _check_group_id(group_id, may_be_empty=True)
         group = self._led(group_id).shard.group(group_id)
-        if group.state is GroupState.DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.is_dead:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id[:200]} not found.")
         return group
 
-    # Effects
-
-    def _perform(self, led: GroupLed, group: ClassicGroup, effects: Effects) -> None:
-        for waiter, response in effects.replies:
-            if isinstance(waiter, asyncio.Future) and not waiter.done():
-                waiter.set_result(response)
-        for write in effects.writes:
-            self.shards.write(
-                led,
-                group.group_id,
-                [group_record(group.group_id, write.metadata)],
-                partial(self._on_group_write, led, group, write),
-            )
-        self._arm(led, group)
-
-    def _on_group_write(
-        self, led: GroupLed, group: ClassicGroup, write: GroupWrite, code: ErrorCode
-    ) -> None:
-        now = self._now()
-        if code is ErrorCode.NONE:
-            effects = group.on_written(write, now)
-        else:
-            log.warning("group %s could not be written: %s", group.group_id, code.name)
-            if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                code = ErrorCode.UNKNOWN_SERVER_ERROR
-            effects = group.on_write_failed(write, code, now)
-        self._perform(led, group, effects)
-
-    def _arm(self, led: GroupLed, group: ClassicGroup) -> None:
-        """Have `on_time` called by the group's next deadline. One that moves back costs nothing."""
-        wake_at_ms = group.wake_at_ms
-        armed = self._timers.get(group)
-        if wake_at_ms >= NEVER_MS or (armed is not None and armed[0] <= wake_at_ms):
-            return
-        if led.shard.groups.get(group.group_id) is not group:
-            return
-        if armed is not None:
-            armed[1].cancel()
-        # Deadlines are whole milliseconds, rounded down; a millisecond later it has passed.
-        handle = asyncio.get_running_loop().call_at(
-            (wake_at_ms + 1) / 1000, self._on_timer, led, group
+    def classic_group(self, group_id: str) -> ClassicGroup:
+        group = self.group(group_id)
+        if isinstance(group, ClassicGroup):
+            return group
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id[:200]} is not a classic group."
         )
-        self._timers[group] = (wake_at_ms, handle)
 
-    def _on_timer(self, led: GroupLed, group: ClassicGroup) -> None:
-        self._timers.pop(group, None)
-        if led.shard.groups.get(group.group_id) is not group:
-            return  # deleted meanwhile
-        self._perform(led, group, group.on_time(self._now()))
-        led.shard.forget_if_unused(group.group_id)
+    def consumer_group(self, group_id: str) -> ConsumerGroup:
+        _check_group_id(group_id)
+        group = self.group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id[:200]} is not a consumer group."
+        )
 
-    def _on_loaded(self, led: GroupLed) -> None:
-        led.shard.on_loaded(self._now())
-        for group in led.shard.groups.values():
-            self._arm(led, group)
-
-    def _on_unloaded(self, led: GroupLed) -> None:
-        for group in led.shard.groups.values():
-            armed = self._timers.pop(group, None)
-            if armed is not None:
-                armed[1].cancel()
-            group.wake_at_ms = NEVER_MS
-            for waiter, response in group.abandon(ErrorCode.NOT_COORDINATOR).replies:
-                if isinstance(waiter, asyncio.Future) and not waiter.done():
-                    waiter.set_result(response)
+    def default_assignor(self, group_id: str) -> str:
+        return self._consumer_settings(group_id).assignors[0]
 
     # Writing
 
@@ -390,35 +364,35 @@ class GroupCoordinator:
         producer: ProducerWrite | None = None,
     ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
         """Commit the records; the codes then, or one error in place of each success."""
-        answer: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
 
         def on_done(code: ErrorCode) -> None:
             if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            if not answer.done():
-                answer.set_result([code if one is ErrorCode.NONE else one for one in codes])
+            if not done.done():
+                done.set_result([code if one is ErrorCode.NONE else one for one in codes])
 
         self.shards.write(led, key, records, on_done, producer=producer)
-        return _answer(answer)
+        return answer(done)
 
     def _write_all(
         self, led: GroupLed, key: str, records: Sequence[CoordinatorRecord]
     ) -> "asyncio.Future[ErrorCode]":
         """Commit any number of records, in order; the outcome of the last."""
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         last = max(len(records) - 1, 0) // RECORDS_PER_WRITE_MAX * RECORDS_PER_WRITE_MAX
         for start in range(0, last + 1, RECORDS_PER_WRITE_MAX):
             chunk = records[start : start + RECORDS_PER_WRITE_MAX]
-            on_done = answer.set_result if start == last else _log_failure
+            on_done = done.set_result if start == last else _log_failure
             self.shards.write(led, key, chunk, on_done)
-        return answer
+        return done
 
     async def _write_or_revive(
         self, led: GroupLed, group_id: str, records: Sequence[CoordinatorRecord]
     ) -> ErrorCode:
         code = await self._write_all(led, group_id, records)
         group = led.shard.groups.get(group_id)
-        if code is not ErrorCode.NONE and group is not None and group.state is GroupState.DEAD:
+        if code is not ErrorCode.NONE and group is not None and group.is_dead:
             group.revive()
         return code
 
@@ -458,8 +432,23 @@ class GroupCoordinator:
         clock = self._runtime.clock
         return Moment(int(clock.monotonic() * 1000), clock.wall_ms())
 
-    def _waiter(self) -> "asyncio.Future[Fields]":
-        return asyncio.get_running_loop().create_future()
+    def _context(self, group_id: str) -> Context:
+        return Context(self._now(), self._image(), self._consumer_settings(group_id))
+
+    def _consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
+        config = self._config()
+        if self._settings is None or self._settings[0] is not config:
+            self._settings = (config, _settings(config))
+        settings = self._settings[1]
+        own = self._image().config(ConfigResourceType.GROUP, group_id)
+        if not own:
+            return settings
+        values = group_values(own, config)
+        return settings._replace(
+            session_timeout_ms=_number(values["consumer.session.timeout.ms"]),
+            heartbeat_interval_ms=_number(values["consumer.heartbeat.interval.ms"]),
+            assignment_interval_ms=_number(values["consumer.assignment.interval.ms"]),
+        )
 
     def _limits(self) -> GroupLimits:
         config = self._config()
@@ -474,9 +463,31 @@ class GroupCoordinator:
         )
 
 
-def _answer(future: "asyncio.Future[T]") -> T | Awaitable[T]:
-    """The answer itself where there is one already: no task is needed for it."""
-    return future.result() if future.done() else future
+def _settings(config: BrokerConfig) -> ConsumerGroupSettings:
+    policy = config.group_consumer_migration_policy.lower()
+    return ConsumerGroupSettings(
+        _assignors(config.group_consumer_assignors),
+        config.group_consumer_max_size,
+        config.group_max_size,
+        config.group_consumer_session_timeout_ms,
+        config.group_consumer_heartbeat_interval_ms,
+        config.group_consumer_assignment_interval_ms,
+        config.group_consumer_regex_refresh_interval_ms,
+        policy in ("upgrade", "bidirectional"),
+        policy in ("downgrade", "bidirectional"),
+    )
+
+
+def _assignors(names: Sequence[str]) -> tuple[str, ...]:
+    """By name; Kafka also takes its own classes, and others are not there to be had."""
+    found = [one.rpartition(".")[2].removesuffix("Assignor").lower() for one in names]
+    return tuple(dict.fromkeys(one for one in found if one in ASSIGNORS)) or tuple(ASSIGNORS)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise InvariantError(f"{value!r} is not a number")
+    return value
 
 
 def _check_group_id(group_id: str | None, *, may_be_empty: bool = False) -> None:

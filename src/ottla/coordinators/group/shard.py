@@ -8,10 +8,20 @@ have equal offsets and equal `recorded` groups.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.coordinators.group.classic_group import ClassicGroup
+from ottla.coordinators.group.consumer.decisions import check_commit, may_commit
+from ottla.coordinators.group.consumer.group import ConsumerGroup
+from ottla.coordinators.group.consumer.member import ConsumerMember
+from ottla.coordinators.group.consumer.migration import group_tombstones
+from ottla.coordinators.group.consumer.records import (
+    ConsumerRecord,
+    GroupEpochRecord,
+    PartitionMetadataRecord,
+    decode_consumer_record,
+)
 from ottla.coordinators.group.effects import Moment
 from ottla.coordinators.group.offsets import OffsetStore, expires_at_ms
 from ottla.coordinators.group.records import (
@@ -28,12 +38,16 @@ from ottla.coordinators.group.records import (
 )
 from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.states import GroupState
+from ottla.coordinators.record_fields import FieldReader
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 # A record writes strings with 16 bits of length.
 STRING_BYTES_MAX = 2**15 - 1
-# Since OffsetCommit v9 a group that is not there is said to be so.
+# Since OffsetCommit v9 a group that is not there is said to be so, and members of consumer groups
+# may commit.
 GROUP_ID_NOT_FOUND_FROM = 9
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 class CommitRequest(NamedTuple):
@@ -61,18 +75,19 @@ class GroupShard:
     ) -> None:
         self._limits = limits
         self._metadata_characters_max = metadata_characters_max
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
 
-    def group(self, group_id: str) -> ClassicGroup:
+    def group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id[:200]!r}")
         return group
 
-    def group_or_new(self, group_id: str, now: Moment) -> ClassicGroup:
+    def classic_or_new(self, group_id: str, now: Moment) -> ClassicGroup:
+        """The classic group, or a new one; that it is no consumer group was seen to before."""
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._limits(), now.wall_ms)
         else:
             group.limits = self._limits()
@@ -82,7 +97,7 @@ class GroupShard:
         """Drop a group that exists in memory only and that nobody joined after all."""
         group = self.groups.get(group_id)
         if (
-            group is not None
+            isinstance(group, ClassicGroup)
             and group.is_idle
             and group.recorded is None
             and group.state is GroupState.EMPTY
@@ -95,7 +110,7 @@ class GroupShard:
         self, request: CommitRequest, wanted: Sequence[WantedOffset], now: Moment
     ) -> tuple[list[CoordinatorRecord], list[ErrorCode]]:
         """Records for what may be committed, and one error code for each wanted offset."""
-        self._check_commit(request, now)
+        member = self._check_commit(request, now)
         expire_ms = NO_TIMESTAMP
         if request.retention_ms >= 0:
             expire_ms = now.wall_ms + request.retention_ms
@@ -103,6 +118,11 @@ class GroupShard:
         codes = []
         characters_max = self._metadata_characters_max()
         for one in wanted:
+            if member is not None and not may_commit(
+                member, request.generation, one.topic_id, one.partition
+            ):
+                codes.append(ErrorCode.STALE_MEMBER_EPOCH)
+                continue
             metadata = one.metadata or ""
             if len(metadata) > characters_max or len(metadata.encode()) > STRING_BYTES_MAX:
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -123,8 +143,20 @@ class GroupShard:
             )
         return records, codes
 
-    def _check_commit(self, request: CommitRequest, now: Moment) -> None:
+    def _check_commit(self, request: CommitRequest, now: Moment) -> ConsumerMember | None:
+        """Refuse it, or say which member of a consumer group it comes from, if it is one."""
         group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            if group.is_dead:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return check_commit(
+                group,
+                request.member_id,
+                request.generation,
+                is_old_version=(
+                    not request.is_transactional and request.version < GROUP_ID_NOT_FOUND_FROM
+                ),
+            )
         if request.is_transactional:
             if group is not None:
                 group.check_transactional_commit(
@@ -140,13 +172,15 @@ class GroupShard:
                 if request.version >= GROUP_ID_NOT_FOUND_FROM
                 else ErrorCode.ILLEGAL_GENERATION
             )
+        return None
 
     def decide_delete_offsets(
         self, group_id: str, places: Iterable[tuple[str, int]], *, has_writes_in_flight: bool
     ) -> tuple[list[CoordinatorRecord], list[ErrorCode]]:
         """Tombstones, and one error code for each place."""
         group = self.group(group_id)
-        group.check_delete_offsets()
+        if isinstance(group, ClassicGroup):
+            group.check_delete_offsets()
         known = set(self.offsets.keys_of(group_id))
         records = []
         codes = []
@@ -166,7 +200,7 @@ class GroupShard:
         group = self.group(group_id)
         group.check_delete()
         records = [offset_tombstone(key) for key in self.offsets.keys_of(group_id)]
-        records.append(group_tombstone(group_id))
+        records += _tombstones(group)
         group.mark_dead()
         return records
 
@@ -190,11 +224,11 @@ class GroupShard:
                 records.append(offset_tombstone(OffsetKey(group_id, *place)))
         if (
             len(records) == len(committed)
-            and group.state is GroupState.EMPTY
+            and group.is_empty
             and group.is_idle
             and not self.offsets.has_open_transaction(group_id)
         ):
-            records.append(group_tombstone(group_id))
+            records += _tombstones(group)
             group.mark_dead()
         return records
 
@@ -209,10 +243,43 @@ class GroupShard:
             if record.value is not None and producer_id < 0:
                 self._ensure_group(record.key.group_id)
         elif isinstance(record, GroupRecord):
-            if record.value is None:
-                self.groups.pop(record.group_id, None)
-            else:
-                self._ensure_group(record.group_id).replay(record.value)
+            self._replay_classic(record)
+        else:
+            reader = FieldReader(key)
+            consumer_record = decode_consumer_record(reader.int16(), reader, value)
+            if consumer_record is not None:
+                self._replay_consumer(consumer_record)
+
+    def _replay_classic(self, record: GroupRecord) -> None:
+        group = self.groups.get(record.group_id)
+        if record.value is not None:
+            if not isinstance(group, ClassicGroup):
+                group = ClassicGroup(record.group_id, self._limits(), NO_TIMESTAMP)
+                self.groups[record.group_id] = group
+            group.replay(record.value)
+        elif isinstance(group, ClassicGroup):
+            self._remove_group(record.group_id)
+
+    def _replay_consumer(self, record: ConsumerRecord) -> None:
+        group = self.groups.get(record.group_id)
+        if isinstance(group, ConsumerGroup):
+            group.replay(record)
+            if isinstance(record, GroupEpochRecord) and record.value is None:
+                self._remove_group(record.group_id)
+        elif not (
+            record.is_tombstone
+            if isinstance(record, PartitionMetadataRecord)
+            else record.value is None
+        ):
+            # A group that only stores offsets has no record of its own; it becomes this one.
+            group = self.groups[record.group_id] = ConsumerGroup(record.group_id)
+            group.replay(record)
+
+    def _remove_group(self, group_id: str) -> None:
+        """Its offsets may stay, as those of a group without members."""
+        del self.groups[group_id]
+        if self.offsets.of(group_id):
+            self._ensure_group(group_id)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         for group_id in self.offsets.replay_marker(producer_id, is_commit=is_commit):
@@ -220,20 +287,25 @@ class GroupShard:
 
     def on_loaded(self, now: Moment) -> None:
         for group in self.groups.values():
-            group.limits = self._limits()
-            group.on_loaded(now)
+            if isinstance(group, ClassicGroup):
+                group.limits = self._limits()
+                group.on_loaded(now)
 
-    def _ensure_group(self, group_id: str) -> ClassicGroup:
+    def _ensure_group(self, group_id: str) -> None:
         """Offsets without a group belong to one without members: a consumer that assigns itself."""
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._limits(), NO_TIMESTAMP)
-        return group
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id, self._limits(), NO_TIMESTAMP)
 
 
-def _retained_since_ms(group: ClassicGroup, committed: CommittedOffset) -> int | None:
+def _tombstones(group: Group) -> list[CoordinatorRecord]:
+    if isinstance(group, ConsumerGroup):
+        return group_tombstones(group)
+    return [group_tombstone(group.group_id)]
+
+
+def _retained_since_ms(group: Group, committed: CommittedOffset) -> int | None:
     """From when on the retention of an offset counts; None while it does not run."""
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return committed.commit_timestamp_ms
     if group.state is GroupState.EMPTY:
         became_empty_ms = group.state_timestamp_ms

@@ -7,6 +7,8 @@ from ottla.server.handlers import (
     add_partitions_to_txn,
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -92,6 +94,8 @@ HANDLERS = (
     _typed(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
     _typed(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions.handle),
     _typed(ApiKey.LIST_TRANSACTIONS, list_transactions.handle),
+    _typed(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle),
+    _typed(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle),
     _typed(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
     _typed(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
 )

@@ -22,7 +22,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
 
 def _describe(services: Services, version: int, group_id: str) -> Fields:
     try:
-        group = services.groups.group(group_id)
+        group = services.groups.classic_group(group_id)
     except KafkaError as error:
         is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
         code = ErrorCode.NONE if is_missing and version < NOT_FOUND_FROM else error.code

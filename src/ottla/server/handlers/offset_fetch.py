@@ -1,8 +1,9 @@
 """OffsetFetch: where a group goes on reading.
 
 Versions 1 to 10; from 8 on for several groups at once, from 10 on with topics by id. Without topics
-(null, from version 2 on) all offsets of the group are told. With `require_stable` (from 7 on) an
-offset that an open transaction is about to move is UNSTABLE_OFFSET_COMMIT.
+(null, from version 2 on) all offsets of the group are told. From 9 on a member of a consumer group
+names its epoch, and one that is behind is told to catch up first. With `require_stable` (from 7 on)
+an offset that an open transaction is about to move is UNSTABLE_OFFSET_COMMIT.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from ottla.server.services import Services
 TOP_LEVEL_ERROR_FROM = 2
 GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
+NO_MEMBER_EPOCH = -1
 ZERO_UUID = UUID(int=0)
 
 
@@ -35,7 +37,15 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     if call.version >= GROUPS_FROM:
         return {
             "groups": [
-                _group(services, call.version, one.group_id, one.topics, require_stable)
+                _group(
+                    services,
+                    call.version,
+                    one.group_id,
+                    one.topics,
+                    require_stable,
+                    given(one, "member_id", None),
+                    given(one, "member_epoch", NO_MEMBER_EPOCH),
+                )
                 for one in request.groups
             ]
         }
@@ -46,11 +56,17 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
 
 
 def _group(
-    services: Services, version: int, group_id: str, topics: Any, require_stable: bool
+    services: Services,
+    version: int,
+    group_id: str,
+    topics: Any,
+    require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = NO_MEMBER_EPOCH,
 ) -> Fields:
     answer: dict[str, Any] = {"group_id": group_id, "error_code": ErrorCode.NONE}
     try:
-        shard = services.groups.offsets_shard(group_id)
+        shard = services.groups.offsets_shard(group_id, member_id, member_epoch)
     except KafkaError as error:
         return {**answer, "error_code": error.code, "topics": []}
     wanted = (
