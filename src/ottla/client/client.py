@@ -242,6 +242,10 @@ class Client:
         """Ask anew for this topic when it is next needed."""
         self._topics.pop(name, None)
 
+    def forget_topics(self) -> None:
+        """Ask anew for every topic when it is next needed."""
+        self._topics.clear()
+
     def forget_coordinators(self) -> None:
         """Look coordinators up anew when they are next needed."""
         self._coordinators.clear()

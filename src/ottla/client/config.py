@@ -140,6 +140,27 @@ _NUMBERS = {
 }
 
 
+PROPERTIES: frozenset[str] = frozenset(
+    {
+        "bootstrap.servers",
+        "check.crcs",
+        "group.id",
+        "isolation.level",
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "security.protocol",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        *_TEXTS,
+        *_NUMBERS,
+    }
+)
+"""The properties that have a meaning here."""
+
+
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """The addresses of `host:port,...`; a port may be left out, an IPv6 host is in brackets."""
     addresses = []

@@ -1,0 +1,122 @@
+"""What one Spark task does: fetch a range of offsets and hand it on as Arrow batches.
+
+Spark reuses its Python workers, so clients are kept by the module: a worker's second task finds its
+connection open. They are kept per thread, as a client belongs to one.
+
+If records were taken by retention before the task came to them, the task fails, or with
+failOnDataLoss=false goes on at the first offset that is left.
+"""
+
+import gc
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.client import Client, ClientConfig, PartitionFetcher, list_offsets
+from ottla.client.offsets import EARLIEST, LATEST
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.spark.source_ranges import OffsetRange
+
+_CLIENTS_MAX = 16  # clusters that one worker talks to; beyond this, all are closed
+
+logger = logging.getLogger(__name__)
+_local = threading.local()
+
+
+class DataLoss(KafkaError):
+    """Records that the query was to read are no longer there."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{what} Some data may have been lost because they are not available in Kafka any "
+            "more; either the data was aged out by retention or the topic was deleted and created "
+            "anew before all its data was processed. To go on with what is left, set the source "
+            "option 'failOnDataLoss' to 'false'.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a task must know besides its range; sent to it pickled."""
+
+    client: ClientConfig
+    include_headers: bool
+    poll_timeout_ms: int
+    fail_on_data_loss: bool
+
+
+def client_of(config: ClientConfig) -> Client:
+    """This thread's client for a cluster, kept from task to task."""
+    clients: dict[ClientConfig, Client] | None = getattr(_local, "clients", None)
+    if clients is None:
+        clients = _local.clients = {}
+        # What is loaded by now stays for the life of the worker, which collects after every task.
+        gc.freeze()
+    if config not in clients:
+        if len(clients) >= _CLIENTS_MAX:
+            for client in clients.values():
+                client.close()
+            clients.clear()
+        clients[config] = Client(config)
+    return clients[config]
+
+
+def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[Any]:
+    """The records of a range as Arrow batches."""
+    client = client_of(settings.client)
+    start_offset: int | None = wanted.start_offset
+    while start_offset is not None and start_offset < wanted.end_offset:
+        try:
+            yield from _read(client, wanted, start_offset, settings)
+            return
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, DataLoss):
+                raise
+            start_offset = _next_available(client, wanted, error, settings)
+
+
+def _read(
+    client: Client, wanted: OffsetRange, start_offset: int, settings: ReadSettings
+) -> Iterator[Any]:
+    from ottla.spark.decode import RecordDecoder
+
+    fetcher = PartitionFetcher(
+        client,
+        wanted.topic_partition,
+        start_offset,
+        wanted.end_offset,
+        poll_timeout_ms=settings.poll_timeout_ms,
+    )
+    decoder = RecordDecoder(
+        wanted.topic_partition,
+        start_offset=start_offset,
+        end_offset=wanted.end_offset,
+        include_headers=settings.include_headers,
+        is_read_committed=settings.client.is_read_committed,
+        check_crcs=settings.client.check_crcs,
+    )
+    for chunk in fetcher:
+        yield from decoder.decode(chunk)
+    last = decoder.finish()
+    if last is not None:
+        yield last
+
+
+def _next_available(
+    client: Client, wanted: OffsetRange, error: KafkaError, settings: ReadSettings
+) -> int | None:
+    """Where to go on after a gap, if anywhere; DataLoss if the query must not."""
+    partition = wanted.topic_partition
+    earliest = list_offsets(client, {partition: EARLIEST})[partition].offset
+    latest = list_offsets(client, {partition: LATEST})[partition].offset
+    what = (
+        f"Cannot fetch offsets {wanted.start_offset} to {wanted.end_offset - 1} of {partition}, "
+        f"which now holds {earliest} to {latest - 1}."
+    )
+    if settings.fail_on_data_loss:
+        raise DataLoss(what) from error
+    logger.warning("%s Some data may have been lost; going on with what is left.", what)
+    return earliest if wanted.start_offset < earliest < wanted.end_offset else None
