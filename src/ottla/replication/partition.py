@@ -246,7 +246,9 @@ class Partition(Watchable):
             return None
         high_watermark = self.in_sync.high_watermark
         records = log.read_small(fetch_offset, bytes_max, high_watermark)
-        if records is None or (is_read_committed and _aborted(log, fetch_offset, high_watermark)):
+        if records is None or (
+            is_read_committed and log.aborted_transactions(fetch_offset, high_watermark)
+        ):
             return None
         return high_watermark, high_watermark, log.log_start_offset, records
 
@@ -292,7 +294,7 @@ class Partition(Watchable):
         )
         aborted = None
         if isolation is Isolation.READ_COMMITTED and replica_id < 0:
-            aborted = _aborted(log, fetch_offset, end_offset) if records.length else []
+            aborted = _aborted(log, records, fetch_offset, end_offset) if records.length else []
         return ReadResult(high_watermark, last_stable, log.log_start_offset, records, aborted, None)
 
     def _on_log_opened(self, log: PartitionLog) -> None:
@@ -325,7 +327,13 @@ class Partition(Watchable):
         return None
 
 
-def _aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[tuple[int, int]]:
-    """Clients match the list against batches as they read, so it goes by first offset."""
-    found = log.aborted_transactions(fetch_offset, end_offset)
+def _aborted(
+    log: PartitionLog, records: LogSlice, fetch_offset: int, end_offset: int
+) -> list[tuple[int, int]]:
+    """Clients match the list against batches as they read, so it goes by first offset.
+
+    Only what touches these records: a topic may hold more aborted transactions than an answer.
+    """
+    bound = log.end_bound_of(records, fetch_offset, end_offset)
+    found = log.aborted_transactions(fetch_offset, bound)
     return sorted(((one.producer_id, one.first_offset) for one in found), key=lambda one: one[1])

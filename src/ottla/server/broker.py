@@ -23,7 +23,9 @@ from ottla.metadata.brokers import (
     decide_heartbeat,
     decide_register_broker,
 )
+from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import supported_feature_records
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.node import MetadataNode, SnapshotPolicy
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
 from ottla.metadata.records import RecordEndpoint
@@ -201,6 +203,7 @@ class Broker:
                 self.services.metrics.forget_topic,
             )
         )
+        self.metadata.subscribe(self._on_configs)  # after the publisher took them
         self.metadata.subscribe(self.directories.on_metadata)  # after the replicas, as well
         self.metadata.subscribe(self.groups.on_metadata)  # after the replicas that it reads
         self.metadata.subscribe(self.transactions.on_metadata)  # likewise
@@ -353,6 +356,9 @@ class Broker:
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
             self.transactions.on_expiry_tick,
         )
+
+    def _on_configs(self, _image: MetadataImage, _delta: MetadataDelta) -> None:
+        self.logs.require_verification(self.config.transaction_partition_verification_enable)
 
     async def _retain(self) -> None:
         await self.logs.on_retention_tick(self._high_watermark_of)

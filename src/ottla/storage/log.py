@@ -459,6 +459,21 @@ class PartitionLog(TrimmableLog):
                 break
         return found
 
+    def end_bound_of(self, found: LogSlice, fetch_offset: int, end_offset: int) -> int:
+        """An offset, at most `end_offset`, that the records of a read do not reach.
+
+        Near their end, not exact: the index knows it without a look at the records.
+        """
+        segments = self._segments
+        index = max(segments.floor_index(fetch_offset), 0)
+        while (segment := segments.at(index)) is not None:
+            if segment.log is found.pin:
+                bound = segment.offset_index.upper_bound(found.position + found.length)
+                after = segments.end_offset_of(segment, self.log_end_offset)
+                return min(after if bound is None else bound.offset, end_offset)
+            index += 1
+        return end_offset
+
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record at or after `timestamp_ms`; None if there is none."""
         self._check_usable()

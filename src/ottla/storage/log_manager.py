@@ -95,6 +95,8 @@ class LogManager:
 
     def require_verification(self, is_required: bool) -> None:
         """Whether a transaction may begin in a log only after its coordinator was asked."""
+        if is_required == self._is_verification_required:
+            return
         self._is_verification_required = is_required
         for handle in self._handles.values():
             if handle.log is not None:

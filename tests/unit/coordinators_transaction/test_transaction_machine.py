@@ -1,0 +1,269 @@
+"""One transactional id under any order of requests, repeated and delayed, with failing writes.
+
+Requests that were sent may arrive at any later time and any number of times. The model counts
+transactions: it knows which one each request was meant for, which the machine under test can only
+tell by epochs.
+"""
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+
+from ottla.coordinators.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
+    PRODUCER_EPOCH_MAX,
+    ProducerIdentity,
+    TransactionMetadata,
+)
+from ottla.coordinators.transaction.records import transaction_record, transaction_tombstone
+from ottla.coordinators.transaction.shard import TransactionShard
+from ottla.coordinators.transaction.states import PREPARED, PREVIOUS, TransactionState
+from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import TopicPartition
+
+NAME = "id"
+PARTITIONS = [TopicPartition("t", index) for index in range(3)]
+TIMEOUT_MS = 100
+EXPIRATION_MS = 10_000
+# Close to the end of the epochs, so that running out of them is met.
+FIRST_EPOCHS = st.sampled_from([0, 0, PRODUCER_EPOCH_MAX - 4, PRODUCER_EPOCH_MAX - 2])
+
+
+@dataclass
+class Client:
+    """A producer as it sees itself."""
+
+    identity: ProducerIdentity
+    version: int  # of transactions that it speaks
+    serial: int  # of the transaction that it believes to be in
+
+
+@dataclass(frozen=True)
+class SentEnd:
+    request: EndRequest
+    serial: int
+
+
+def check_refusal(error: KafkaError) -> None:
+    assert error.code in (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    )
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    clients = Bundle("clients")
+    ends = Bundle("ends")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = TransactionShard()
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.now_ms = 1_000_000
+        self.next_producer_id = 100
+        self.serial = 0  # of the latest transaction
+        self.outcomes: dict[int, bool] = {}
+        self.highest: dict[int, int] = {}
+
+    # The world around the machine
+
+    def write(self, decided: TransactionMetadata, *, fails: bool) -> bool:
+        transaction = self.shard.transactions[NAME]
+        assert transaction.pending is None
+        assert transaction.state in PREVIOUS[decided.state]
+        transaction.pending = decided
+        if fails:
+            transaction.pending = None
+            return False
+        record = transaction_record(NAME, decided, transaction_version=2)
+        self.log.append(record)
+        self.shard.replay(-1, *record)
+        assert transaction.pending is None
+        assert transaction.current == decided
+        return True
+
+    def new_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id
+
+    def init(self, expected: ProducerIdentity | None, *, fails: bool) -> ProducerIdentity | None:
+        transaction = self.shard.get_or_new(NAME, 100, TIMEOUT_MS, self.now_ms)
+        try:
+            if transaction.must_abort_first(expected):
+                if self.write(
+                    transaction.decide_fencing_abort(server_version=2, now_ms=self.now_ms),
+                    fails=fails,
+                ):
+                    self.outcomes[self.serial] = False
+                return None
+            try:
+                decided = transaction.decide_init(
+                    timeout_ms=TIMEOUT_MS,
+                    expected=expected,
+                    spare_producer_id=None,
+                    now_ms=self.now_ms,
+                )
+            except ProducerIdNeeded:
+                decided = transaction.decide_init(
+                    timeout_ms=TIMEOUT_MS,
+                    expected=expected,
+                    spare_producer_id=self.new_producer_id(),
+                    now_ms=self.now_ms,
+                )
+        except KafkaError as error:
+            check_refusal(error)
+            return None
+        if not self.write(decided, fails=fails):
+            return None
+        return decided.identity
+
+    @rule(target=clients, version=st.sampled_from([1, 2]), fails=st.booleans(), epoch=FIRST_EPOCHS)
+    def a_producer_begins(self, version: int, fails: bool, epoch: int) -> object:
+        if not self.shard.transactions and epoch:
+            old = TransactionMetadata(
+                100, epoch, TIMEOUT_MS, TransactionState.EMPTY, last_update_ms=self.now_ms
+            )
+            record = transaction_record(NAME, old, transaction_version=2)
+            self.log.append(record)
+            self.shard.replay(-1, *record)
+        identity = self.init(None, fails=fails)
+        if identity is None:
+            return multiple()
+        return Client(identity, version, self.serial + 1)
+
+    @rule(client=clients, fails=st.booleans())
+    def a_producer_goes_on_after_an_error(self, client: Client, fails: bool) -> None:
+        identity = self.init(client.identity, fails=fails)
+        if identity is not None:
+            client.identity = identity
+            client.serial = self.serial + 1
+
+    @rule(client=clients, at=st.sampled_from(PARTITIONS), fails=st.booleans())
+    def a_partition_is_added(self, client: Client, at: TopicPartition, fails: bool) -> None:
+        transaction = self.shard.transactions.get(NAME)
+        if transaction is None:
+            return
+        was_open = transaction.state is TransactionState.ONGOING
+        try:
+            decided = transaction.decide_add(
+                client.identity,
+                frozenset((at,)),
+                client_version=client.version if client.version >= 2 else 0,
+                now_ms=self.now_ms,
+            )
+        except KafkaError as error:
+            check_refusal(error)
+            return
+        assert client.identity == transaction.current.identity, "a zombie added a partition"
+        if decided is not None and self.write(decided, fails=fails):
+            assert at in transaction.current.partitions
+            if not was_open:
+                self.serial += 1
+                client.serial = self.serial
+        assert not client.version >= 2 or not was_open or client.serial == self.serial
+
+    @rule(target=ends, client=clients, is_commit=st.booleans())
+    def an_end_is_sent(self, client: Client, is_commit: bool) -> SentEnd:
+        version = 2 if client.version >= 2 else 0
+        return SentEnd(EndRequest(*client.identity, is_commit, version), client.serial)
+
+    @rule(sent=ends, client=clients, fails=st.booleans())
+    def an_end_arrives(self, sent: SentEnd, client: Client, fails: bool) -> None:
+        """Perhaps late, perhaps again. `client` gets the answer if it is the one who asked."""
+        transaction = self.shard.transactions.get(NAME)
+        if transaction is None:
+            return
+        before = transaction.current
+        try:
+            try:
+                decided = transaction.decide_end(
+                    sent.request, spare_producer_id=None, now_ms=self.now_ms
+                )
+            except ProducerIdNeeded:
+                decided = transaction.decide_end(
+                    sent.request, spare_producer_id=self.new_producer_id(), now_ms=self.now_ms
+                )
+        except KafkaError as error:
+            check_refusal(error)
+            return
+        bumps = sent.request.client_version >= 2
+        if decided is None:
+            if bumps and sent.serial in self.outcomes:
+                assert self.outcomes[sent.serial] is sent.request.is_commit
+            return
+        if before.state is TransactionState.ONGOING and bumps:
+            assert sent.serial == self.serial, "it was meant for another transaction"
+        if before.state is not TransactionState.ONGOING:
+            assert not sent.request.is_commit, "a transaction was committed that never began"
+        if not self.write(decided, fails=fails):
+            return
+        if before.state is TransactionState.ONGOING:
+            self.outcomes[self.serial] = sent.request.is_commit
+        else:
+            self.serial += 1  # an empty one
+            self.outcomes[self.serial] = False
+        identity = transaction.identity_after_end()
+        if bumps:
+            assert identity != ProducerIdentity(*sent.request[:2]), "the epoch was not bumped"
+            if client.identity == ProducerIdentity(*sent.request[:2]):
+                client.identity = identity
+                client.serial = self.serial + 1
+
+    @rule(fails=st.booleans())
+    def all_markers_are_written(self, fails: bool) -> None:
+        transaction = self.shard.transactions.get(NAME)
+        if transaction is not None and transaction.state in PREPARED:
+            was = transaction.identity_after_end()
+            if self.write(transaction.decide_complete(now_ms=self.now_ms), fails=fails):
+                assert transaction.current.identity == was
+                assert not transaction.current.partitions
+
+    @rule(passed_ms=st.integers(0, 300), fails=st.booleans())
+    def time_passes(self, passed_ms: int, fails: bool) -> None:
+        self.now_ms += passed_ms
+        for transaction in self.shard.timed_out(self.now_ms):
+            assert transaction.state is TransactionState.ONGOING
+            decided = transaction.decide_fencing_abort(server_version=2, now_ms=self.now_ms)
+            if self.write(decided, fails=fails):
+                self.outcomes[self.serial] = False
+
+    @rule()
+    def much_time_passes(self) -> None:
+        self.now_ms += EXPIRATION_MS
+        for name in self.shard.expired(self.now_ms, EXPIRATION_MS):
+            record = transaction_tombstone(name)
+            self.log.append(record)
+            self.shard.replay(-1, *record)
+            self.highest.clear()  # a new life: it gets another producer id in a real broker
+            self.outcomes.clear()
+
+    # What must hold
+
+    @invariant()
+    def replaying_the_log_gives_the_same_state(self) -> None:
+        again = TransactionShard()
+        for key, value in self.log:
+            again.replay(-1, key, value)
+        live = {
+            name: one.current._replace(last_producer_epoch=-1)
+            for name, one in self.shard.transactions.items()
+            if one.current.producer_epoch != NO_PRODUCER_EPOCH
+        }
+        assert {name: one.current for name, one in again.transactions.items()} == live
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        for transaction in self.shard.transactions.values():
+            producer_id, epoch = transaction.current.identity
+            assert epoch >= self.highest.get(producer_id, -1)
+            assert epoch <= PRODUCER_EPOCH_MAX
+            self.highest[producer_id] = epoch
+
+
+TransactionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestTransactionMachine = TransactionMachine.TestCase
