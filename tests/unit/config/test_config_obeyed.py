@@ -15,6 +15,12 @@ CODE = "\n".join(
 )
 # Obeyed inside the config room itself, which turns them into something else.
 DECIDED_IN_CONFIG = {
+    "group.consumer.max.assignment.interval.ms",
+    "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.max.session.timeout.ms",
+    "group.consumer.min.assignment.interval.ms",
+    "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.min.session.timeout.ms",
     "inter.broker.listener.name",
     "internal.segment.bytes",
     "listener.security.protocol.map",
