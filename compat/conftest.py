@@ -14,7 +14,11 @@ SUITE_TEST_S_MAX = 400  # the first test of a client waits for the whole scenari
 # The suite asks little of the broker, so Apache Kafka need not compile itself to full speed.
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # kcat's topics come from auto-creation, so the broker's default is the scenario's count.
-OVERRIDES = {"num.partitions": "2", "log.segment.bytes": str(1 << 20)}
+OVERRIDES = {
+    "num.partitions": "2",
+    "log.segment.bytes": str(1 << 20),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
 
 _judge = Judge(allow_list.broker_kind(), allow_list.load())
 

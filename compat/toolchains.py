@@ -13,7 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.brokers import CACHE, DOWNLOAD_S_MAX, ROOT, Missing, java_command, kafka_jars
+from bench.brokers import (
+    CACHE,
+    DOWNLOAD_S_MAX,
+    KAFKA_VERSION,
+    ROOT,
+    Missing,
+    java_command,
+    kafka_jars,
+)
 from bench.brokers import quiet_environment as quiet_java
 
 COMPAT = ROOT / "compat"
@@ -68,17 +76,17 @@ def go_environment() -> dict[str, str]:
     return {**os.environ, **settings}
 
 
-def _franz_go() -> Driver:
+def _franz_go(package: str, built_name: str) -> Driver:
     go = _program("go")
-    source, built = COMPAT / "go", CACHE / "compat" / "franzgo"
-    if _is_older(built, source / "main.go", source / "go.mod"):
+    source, built = COMPAT / "go", CACHE / "compat" / built_name
+    if _is_older(built, source / package / "main.go", source / "go.mod"):
         built.parent.mkdir(parents=True, exist_ok=True)
-        command = [go, "build", "-o", str(built), "."]
+        command = [go, "build", "-o", str(built), package]
         _build(command, cwd=source, environment=go_environment())
     return Driver([str(built)], dict(os.environ))
 
 
-def _kafkajs() -> Driver:
+def _kafkajs(script: str) -> Driver:
     node, npm = _program("node"), _program("npm")
     source, folder = COMPAT / "node", CACHE / "node"
     modules = folder / "node_modules"
@@ -88,7 +96,7 @@ def _kafkajs() -> Driver:
             shutil.copyfile(source / name, folder / name)
         _build([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder)
     environment = {**os.environ, "OTTLA_NODE_MODULES": str(modules)}
-    return Driver([node, str(source / "driver.js")], environment)
+    return Driver([node, str(source / script)], environment)
 
 
 def compile_java(source: Path, *, classpath: str = "") -> Path:
@@ -101,9 +109,28 @@ def compile_java(source: Path, *, classpath: str = "") -> Path:
     return built
 
 
-def _java() -> Driver:
-    built = compile_java(COMPAT / "java" / "CompatDriver.java")
-    return Driver(java_command("CompatDriver", classpath=str(built)), quiet_java())
+def _java(main_class: str) -> Driver:
+    built = compile_java(COMPAT / "java" / f"{main_class}.java")
+    return Driver(java_command(main_class, classpath=str(built)), quiet_java())
+
+
+def streams_connect_jars() -> Path:
+    """The jars of Kafka Streams and Connect's file connectors, copied by Maven once."""
+    kafka_jars()
+    folder = CACHE / f"streams-connect-{KAFKA_VERSION}"
+    if folder.exists():
+        return folder
+    wanted = "kafka-streams,kafka-streams-examples,rocksdbjni,connect-file"
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    command = [_program("mvn"), "-q", "-B", "-f", str(COMPAT / "java" / "pom.xml")]
+    command += ["dependency:copy-dependencies", f"-DincludeArtifactIds={wanted}"]
+    try:
+        _build([*command, f"-DoutputDirectory={partial}"], cwd=ROOT)
+        partial.rename(folder)
+    except Missing:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
 
 
 DRIVERS: dict[str, Callable[[], Driver]] = {
@@ -111,7 +138,15 @@ DRIVERS: dict[str, Callable[[], Driver]] = {
     "aiokafka": lambda: _python("aio"),
     "kafka-python": lambda: _python("kafka_python"),
     "kcat": _kcat,
-    "franz-go": _franz_go,
-    "kafkajs": _kafkajs,
-    "java": _java,
+    "franz-go": lambda: _franz_go(".", "franzgo"),
+    "kafkajs": lambda: _kafkajs("driver.js"),
+    "java": lambda: _java("CompatDriver"),
+}
+# Of the same names: the programs that perform compat/transactions.py.
+TRANSACTION_DRIVERS: dict[str, Callable[[], Driver]] = {
+    "confluent-kafka": lambda: _python("confluent_transactions"),
+    "aiokafka": lambda: _python("aio_transactions"),
+    "franz-go": lambda: _franz_go("./transactions", "franzgo-transactions"),
+    "kafkajs": lambda: _kafkajs("transactions.js"),
+    "java": lambda: _java("TransactionDriver"),
 }
