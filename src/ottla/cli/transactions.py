@@ -26,6 +26,17 @@ _MS_PER_MINUTE = 60_000
 # Kafka's default of transaction.max.timeout.ms: no coordinator lets one live longer.
 _MAX_TIMEOUT_MINUTES = 15
 
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+
 _LIST_COLUMNS = (
     Column("transactional_id", "TransactionalId"),
     Column("coordinator", "Coordinator"),
@@ -78,7 +89,13 @@ def transactions() -> None:
         "ottla transactions list --state Ongoing --longer-than 60000",
     ),
 )
-@click.option("--state", "states", multiple=True, help="Only in this state: Ongoing, Empty, ...")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="Only in this state. Repeatable.",
+)
 @click.option(
     "--producer-id", "producer_ids", metavar="ID", type=int, multiple=True, help="Only of this."
 )
