@@ -22,6 +22,9 @@ DEFAULT_PORT = 9680
     ),
 )
 @click.option(
+    "--bootstrap", metavar="HOST:PORT[,...]", help="The cluster's brokers; the same as --brokers."
+)
+@click.option(
     "--port",
     metavar="N",
     type=click.IntRange(0, 65535),
@@ -56,6 +59,7 @@ DEFAULT_PORT = 9680
 def console(
     connection: Connection,
     *,
+    bootstrap: str | None,
     port: int,
     host: str,
     allowed_hosts: tuple[str, ...],
@@ -72,8 +76,11 @@ def console(
         ) from error
     from ottla.protocol.errors import KafkaError
 
+    client = dict(connection.client)
+    if bootstrap:
+        client["bootstrap.servers"] = bootstrap
     settings = ConsoleSettings(
-        client=dict(connection.client),
+        client=client,
         host=host,
         port=port,
         is_read_only=is_read_only,
@@ -82,7 +89,7 @@ def console(
     )
 
     def on_ready(address: str) -> None:
-        print_fields([("Console", address), ("Cluster", connection.brokers)])
+        print_fields([("Console", address), ("Cluster", client["bootstrap.servers"])])
         note("\nCtrl-C stops it.")
 
     try:

@@ -44,6 +44,7 @@ COMMANDS = tuple(
             "bench",
             "Measure how fast the cluster takes records and gives them back.",
         ),
+        ("console", "console", "console", "Serve the web console for a cluster."),
         ("context", "context", "context", "Name clusters, and choose the one to talk to."),
         ("server", "server", "server", "Run a broker from a properties file."),
         ("storage", "storage", "storage", "Format log directories and look at them."),

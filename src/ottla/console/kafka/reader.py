@@ -1,0 +1,207 @@
+"""Records from given offsets on, without a consumer group.
+
+A librdkafka consumer looks up a group coordinator even when it is only assigned partitions, which
+makes a broker create its offsets topic, and takes longer to start than a page may. Here a read is
+one Fetch request per leader, with exactly the bytes that are wanted. Nothing is committed and no
+group is named, so looking leaves no trace in the cluster.
+
+Blocking shell: a reader owns its connections and belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.client import Client, ClientConfig, Connection
+from ottla.client.errors import code_of
+from ottla.client.fetch_response import (
+    TOPIC_ID_VERSION,
+    AbortedTransaction,
+    FetchedPartition,
+    parse_fetch_response,
+)
+from ottla.console.records import Position, Record
+from ottla.protocol.api import ApiKey
+from ottla.protocol.batches import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    TimestampType,
+    iter_records,
+    read_header,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+# A batch may unpack to more than it weighs; a hostile one to gigabytes.
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+FETCH_BYTES_MAX = 16 * 1024 * 1024
+_SESSIONLESS_EPOCH = -1
+
+
+class Chunk(NamedTuple):
+    """What one partition answered."""
+
+    records: list[Record]
+    next_offset: int  # from where to go on
+    high_watermark: int
+    log_start_offset: int
+    is_at_end: bool
+
+
+class Reader:
+    """Fetches for one thread."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._client = Client(config)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def fetch(
+        self,
+        topic: str,
+        position: Position,
+        *,
+        partition_bytes: int,
+        wait_ms: int = 0,
+        records_max: int | None = None,
+        is_committed: bool = False,
+    ) -> dict[int, Chunk]:
+        """One answer for each partition, from its offset in `position` on.
+
+        A partition whose leader cannot be asked is left out. OFFSET_OUT_OF_RANGE moves the
+        position to where the log begins now.
+        """
+        by_leader: dict[int, Position] = defaultdict(dict)
+        for partition, offset in position.items():
+            by_leader[self._client.leader(topic, partition)][partition] = offset
+        sent: list[tuple[Connection, int, Position]] = []
+        for leader, wanted in by_leader.items():
+            connection = self._client.broker(leader)
+            version = connection.version_of(ApiKey.FETCH, highest=TOPIC_ID_VERSION - 1)
+            fields = _request(topic, wanted, partition_bytes, wait_ms, is_committed)
+            connection.send(ApiKey.FETCH, fields, version=version)
+            sent.append((connection, version, wanted))
+        chunks: dict[int, Chunk] = {}
+        for connection, version, wanted in sent:
+            frame = connection.receive(extra_wait_ms=wait_ms)
+            response = parse_fetch_response(version, frame.data, frame.body_start)
+            for answered in response.topics:
+                for found in answered.partitions:
+                    chunks[found.partition] = self._chunk(
+                        topic, found, wanted[found.partition], records_max
+                    )
+        return chunks
+
+    def forget(self, topic: str) -> None:
+        """Ask for the leaders of a topic anew."""
+        self._client.forget_topic(topic)
+
+    def _chunk(
+        self, topic: str, answer: FetchedPartition, offset: int, records_max: int | None
+    ) -> Chunk:
+        code = code_of(answer.error_code)
+        start = answer.log_start_offset
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Chunk([], max(start, 0), answer.high_watermark, start, False)
+        if code is not ErrorCode.NONE:
+            self._client.forget_topic(topic)
+            raise KafkaError(code, f"Partition {answer.partition}: {code.name}")
+        records: list[Record] = []
+        next_offset = offset
+        for record, following in read_batches(answer, offset):
+            if record is not None:
+                if records_max is not None and len(records) >= records_max:
+                    break
+                records.append(record)
+            next_offset = following
+        is_at_end = next_offset >= answer.high_watermark
+        return Chunk(records, next_offset, answer.high_watermark, start, is_at_end)
+
+
+def _request(
+    topic: str, position: Position, partition_bytes: int, wait_ms: int, is_committed: bool
+) -> Mapping[str, object]:
+    partitions = [
+        {
+            "partition": partition,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": partition_bytes,
+        }
+        for partition, offset in position.items()
+    ]
+    return {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": FETCH_BYTES_MAX,
+        "isolation_level": int(is_committed),
+        "session_id": 0,
+        "session_epoch": _SESSIONLESS_EPOCH,
+        "topics": [{"topic": topic, "partitions": partitions}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+def read_batches(answer: FetchedPartition, offset: int) -> Iterator[tuple[Record | None, int]]:
+    """Each record from `offset` on, with the offset after it; None where a batch has none to show.
+
+    Batches of aborted transactions are passed over where the broker listed them, which it does
+    for those who read committed records only. Markers are never shown.
+    """
+    aborted = _Aborted(answer.aborted_transactions)
+    view = answer.records
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        end = position + LOG_OVERHEAD_BYTES + header.batch_length
+        if end > len(view):
+            return
+        batch = view[position:end]
+        position = end
+        if header.is_control:
+            aborted.on_marker(header.producer_id)
+        elif not aborted.hides(header.producer_id, header.last_offset, header.is_transactional):
+            is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            epoch = header.partition_leader_epoch
+            for raw in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                if raw.offset < offset:
+                    continue
+                headers = tuple(
+                    (name.decode(errors="replace") if isinstance(name, bytes) else name, value)
+                    for name, value in raw.headers
+                )
+                record = Record(
+                    answer.partition,
+                    raw.offset,
+                    header.max_timestamp if is_append_time else raw.timestamp_ms,
+                    is_append_time,
+                    raw.key,
+                    raw.value,
+                    headers,
+                    epoch,
+                )
+                yield record, raw.offset + 1
+        if header.next_offset > offset:
+            yield None, header.next_offset
+
+
+class _Aborted:
+    """Which transactional batches belong to aborted transactions, as they are passed in order."""
+
+    def __init__(self, listed: tuple[AbortedTransaction, ...]) -> None:
+        self._coming = sorted(listed, key=lambda transaction: transaction.first_offset)
+        self._open: set[int] = set()
+
+    def hides(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
+        while self._coming and self._coming[0].first_offset <= last_offset:
+            self._open.add(self._coming.pop(0).producer_id)
+        return is_transactional and producer_id in self._open
+
+    def on_marker(self, producer_id: int) -> None:
+        self._open.discard(producer_id)

@@ -1,0 +1,1 @@
+"""HTTP: security, rendering, pages and the JSON API."""

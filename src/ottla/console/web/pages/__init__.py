@@ -1,0 +1,1 @@
+"""One module for each area of the console; `routes.py` lists them."""
