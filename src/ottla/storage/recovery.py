@@ -12,7 +12,9 @@ Runs on the event loop when a log is first used, or in a thread while nobody can
 Invariant: what is served after recovery is a prefix of what was written, of whole batches.
 """
 
+from collections import deque
 from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,11 +23,13 @@ from crc32c import crc32c
 from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
     ATTRIBUTES_AT,
+    CONTROL_MASK,
     HEADER,
     HEADER_BYTES,
     LENGTH_MIN,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    TRANSACTIONAL_MASK,
     BatchHeader,
 )
 from ottla.protocol.errors import KafkaError
@@ -34,7 +38,8 @@ from ottla.runtime.interfaces import Runtime
 from ottla.storage.batch_headers import CorruptSegmentError
 from ottla.storage.core.index_bytes import CorruptIndexError
 from ottla.storage.core.leader_epochs import LeaderEpochs
-from ottla.storage.core.producer_state import ProducerState
+from ottla.storage.core.producer_state import BATCHES_KEPT_MAX, ProducerState
+from ottla.storage.core.time_index import NO_TIMESTAMP_MS
 from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import (
@@ -57,9 +62,12 @@ from ottla.storage.producer_replay import (
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
 from ottla.storage.segment import Segment
 
-# Large enough that the calls cost nothing beside the CRC, small enough to be reused.
-_SCAN_CHUNK_BYTES = 4 << 20
+# Large enough that the calls cost nothing beside the CRC, small enough for the cache of a core.
+_SCAN_CHUNK_BYTES = 256 << 10
 _LOADER_FILES_MAX = 2
+# Of a header: base offset, length, epoch, magic, CRC, last offset delta, largest timestamp and
+# producer id.
+_SCANNED_FIELDS = Struct(">qiibI2xi8xqq")
 
 
 class OpenOptions(NamedTuple):
@@ -374,77 +382,117 @@ def scan_segment(
     may be of another history: a truncation may have been undone by the power cut.
     """
     segment.reset_indexes()
+    replaying = _Replaying(segment, producers)
     latest = epochs.latest
     latest_epoch = -1 if latest is None else latest.epoch
     next_offset, offset_max = segment.base_offset, segment.offset_max
     position, size = 0, segment.size
     wanted = _SCAN_CHUNK_BYTES
-    unpack, note = HEADER.unpack_from, segment.note_recovered_batch
-    while size - position >= HEADER_BYTES:
+    largest_ms, largest_offset = NO_TIMESTAMP_MS, next_offset
+    run_bytes, run_bytes_max = 0, segment.index_interval_bytes
+    is_sound = True
+    unpack = _SCANNED_FIELDS.unpack_from
+    while is_sound and size - position >= HEADER_BYTES:
         chunk = segment.log.use().pread(min(wanted, size - position), position)
         wanted = _SCAN_CHUNK_BYTES
-        at, last_start = 0, len(chunk) - HEADER_BYTES
+        at, chunk_bytes = 0, len(chunk)
+        last_start = chunk_bytes - HEADER_BYTES
         with memoryview(chunk) as view:
             while at <= last_start:
-                fields = unpack(chunk, at)
-                base_offset, length, epoch, magic, crc, _, delta, _, timestamp_ms = fields[:9]
+                base_offset, length, epoch, magic, crc, delta, timestamp_ms, producer_id = unpack(
+                    chunk, at
+                )
                 end = at + length + LOG_OVERHEAD_BYTES
                 last_offset = base_offset + delta
-                if not (
-                    length >= LENGTH_MIN
-                    and position + end <= size
-                    and magic == MAGIC
-                    and base_offset >= next_offset
-                    and delta >= 0
-                    and last_offset <= offset_max
+                if (
+                    magic != MAGIC
+                    or length < LENGTH_MIN
+                    or base_offset < next_offset
+                    or delta < 0
+                    or last_offset > offset_max
+                    or position + end > size
                 ):
-                    return _Scanned(position + at, next_offset, True)
-                if end > len(chunk):
+                    is_sound = False
+                    break
+                if end > chunk_bytes:
                     wanted = max(end - at, _SCAN_CHUNK_BYTES)
                     break
-                if crc32c(view[at + ATTRIBUTES_AT : end]) != crc:
-                    return _Scanned(position + at, next_offset, True)
-                if fields[9] >= 0 or epoch > latest_epoch:
-                    header = BatchHeader._make(fields)
-                    if not _replay(segment, producers, header, view[at:end]):
-                        return _Scanned(position + at, next_offset, True)
-                    if epoch > latest_epoch:
-                        latest_epoch = epoch
-                        start = _epoch_start(header, next_offset, stored_epochs)
-                        epochs.assign(Epoch(epoch), Offset(start))
-                note(position + at, end - at, last_offset, timestamp_ms)
+                if crc32c(view[at + ATTRIBUTES_AT : end]) != crc or not (
+                    producer_id < 0 or replaying.take(producer_id, view, at, end)
+                ):
+                    is_sound = False
+                    break
+                if epoch > latest_epoch:
+                    latest_epoch = epoch
+                    start = _epoch_start(epoch, base_offset, next_offset, stored_epochs)
+                    epochs.assign(Epoch(epoch), Offset(start))
+                if run_bytes > run_bytes_max:
+                    segment.note_recovered_run(run_bytes, largest_ms, largest_offset)
+                    segment.note_recovered_batch(position + at, end - at, last_offset, timestamp_ms)
+                    run_bytes, run_bytes_max = 0, segment.index_interval_bytes - (end - at)
+                else:
+                    run_bytes += end - at
+                if timestamp_ms > largest_ms:
+                    largest_ms, largest_offset = timestamp_ms, last_offset
                 next_offset = last_offset + 1
                 at = end
         if at == 0 and wanted == _SCAN_CHUNK_BYTES:
-            break  # fewer bytes than the file's size promised
+            break  # nothing sound, or fewer bytes than the file's size promised
         position += at
+    replaying.finish()
+    segment.note_recovered_run(run_bytes, largest_ms, largest_offset)
     return _Scanned(position, next_offset, position < size)
 
 
-def _epoch_start(header: BatchHeader, next_offset: int, stored: LeaderEpochs) -> int:
-    """Where the epoch of this batch, the first of it, began.
+def _epoch_start(epoch: int, base_offset: int, next_offset: int, stored: LeaderEpochs) -> int:
+    """Where the epoch of the batch at `base_offset`, the first of it, began.
 
     The checkpoint knows better than the batch where compaction removed those before it.
     """
-    entry = stored.entry_of(Epoch(header.partition_leader_epoch))
-    if entry is not None and next_offset <= entry.start_offset < header.base_offset:
+    entry = stored.entry_of(Epoch(epoch))
+    if entry is not None and next_offset <= entry.start_offset < base_offset:
         return entry.start_offset
-    return header.base_offset
+    return base_offset
 
 
-def _replay(
-    segment: Segment, producers: ProducerState, header: BatchHeader, batch: memoryview
-) -> bool:
-    """Repeat the batch's effect on producers and transactions; False if it makes no sense."""
-    if header.producer_id < 0:
+class _Replaying:
+    """Repeats the effects of a segment's batches on producers and transactions.
+
+    A producer's state remembers its last few batches, so of a long run outside of transactions
+    only those are replayed.
+    """
+
+    __slots__ = ("_latest", "_producers", "_segment")
+
+    def __init__(self, segment: Segment, producers: ProducerState) -> None:
+        self._segment = segment
+        self._producers = producers
+        self._latest: dict[int, deque[bytes]] = {}
+
+    def take(self, producer_id: int, view: memoryview, start: int, end: int) -> bool:
+        """Note the batch at [start, end); False if it makes no sense."""
+        if not view[start + ATTRIBUTES_AT + 1] & (TRANSACTIONAL_MASK | CONTROL_MASK):
+            latest = self._latest.get(producer_id)
+            if latest is None:
+                latest = self._latest[producer_id] = deque(maxlen=BATCHES_KEPT_MAX)
+            latest.append(bytes(view[start : start + HEADER_BYTES]))
+            return True
+        self.finish()
+        header = BatchHeader._make(HEADER.unpack_from(view, start))
+        if not header.is_control:
+            replay_data_batch(self._producers, header)
+            return True
+        try:
+            completed = replay_control_batch(self._producers, header, view[start:end])
+        except KafkaError:
+            return False
+        if completed is not None:
+            note_completed(self._segment, completed)
         return True
-    if not header.is_control:
-        replay_data_batch(producers, header)
-        return True
-    try:
-        completed = replay_control_batch(producers, header, batch)
-    except KafkaError:
-        return False
-    if completed is not None:
-        note_completed(segment, completed)
-    return True
+
+    def finish(self) -> None:
+        """Replay what was put off."""
+        for latest in self._latest.values():
+            for header in latest:
+                replay_data_batch(self._producers, BatchHeader._make(HEADER.unpack(header)))
+        self._latest.clear()

@@ -65,7 +65,6 @@ class Segment:
         "_first_timestamp_ms",
         "_index_bytes_max",
         "_index_cache",
-        "_index_interval_bytes",
         "_max_timestamp",
         "_offset_index",
         "_offset_unsaved",
@@ -79,6 +78,7 @@ class Segment:
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
+        "index_interval_bytes",
         "is_index_full",
         "is_index_saved",
         "log",
@@ -111,7 +111,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.is_index_full = False
         self.is_index_saved = True
-        self._index_interval_bytes = index_interval_bytes
+        self.index_interval_bytes = index_interval_bytes
         self._index_bytes_max = index_bytes_max
         self._index_cache = pool.indexes
         self._offset_index: OffsetIndex | None = None
@@ -208,7 +208,7 @@ class Segment:
             largest = self.max_timestamp
         if max_timestamp_ms > largest[0]:
             self._max_timestamp = TimestampOffset(max_timestamp_ms, Offset(last_offset))
-        if self.bytes_since_index_entry > self._index_interval_bytes:
+        if self.bytes_since_index_entry > self.index_interval_bytes:
             self._add_index_entry(position, last_offset)
         self.bytes_since_index_entry += size
         recent = self._recent_last_offsets
@@ -322,13 +322,16 @@ class Segment:
         self, position: int, size: int, last_offset: int, max_timestamp_ms: int
     ) -> None:
         """Index a batch that recovery found in the file."""
-        if position == 0:
-            self._first_timestamp_ms = max_timestamp_ms
-        largest = self._max_timestamp
-        if largest is None or max_timestamp_ms > largest[0]:
-            self._max_timestamp = TimestampOffset(max_timestamp_ms, Offset(last_offset))
-        if self.bytes_since_index_entry > self._index_interval_bytes:
+        self.note_recovered_run(0, max_timestamp_ms, last_offset)
+        if self.bytes_since_index_entry > self.index_interval_bytes:
             self._add_index_entry(position, last_offset)
+        self.bytes_since_index_entry += size
+
+    def note_recovered_run(self, size: int, largest_ms: int, largest_offset: int) -> None:
+        """Batches that recovery found one behind the other, too few for an index entry."""
+        largest = self._max_timestamp
+        if largest is None or largest_ms > largest[0]:
+            self._max_timestamp = TimestampOffset(largest_ms, Offset(largest_offset))
         self.bytes_since_index_entry += size
 
     def become_inactive(self) -> None:
@@ -520,7 +523,7 @@ class Segment:
             boundary: int = recent[bisect_right(recent, wanted) - 1]
             return max(boundary, start)
         position = start
-        if bytes_max > self._index_interval_bytes:
+        if bytes_max > self.index_interval_bytes:
             position = max(self.offset_index.floor_position(wanted), start)
         unpack = _BATCH_SPAN.unpack_from
         next_offset = -1
