@@ -45,6 +45,7 @@ COMMANDS = tuple(
             "Measure how fast the cluster takes records and gives them back.",
         ),
         ("console", "console", "console", "Serve the web console for a cluster."),
+        ("pipeline", "pipeline", "pipeline", "Run pipelines on Spark, and see how they do."),
         ("context", "context", "context", "Name clusters, and choose the one to talk to."),
         ("server", "server", "server", "Run a broker from a properties file."),
         ("storage", "storage", "storage", "Format log directories and look at them."),

@@ -11,6 +11,10 @@ class SinkError(Exception):
     """The sink cannot go on; trying again as it is may or may not help."""
 
 
+class MarkerError(SinkError):
+    """Marker and checkpoint contradict each other; a person must decide."""
+
+
 class FencedError(SinkError):
     """Another driver publishes for the same query; this one must stop."""
 
@@ -25,14 +29,14 @@ def fenced(transactional_id: str, error: ProducerFenced) -> FencedError:
     )
 
 
-def mismatch(group_id: str, error: MarkerMismatch) -> SinkError:
+def mismatch(group_id: str, error: MarkerMismatch) -> MarkerError:
     """The marker is missing, behind or ahead."""
     choices = (
         "Then set the sink's option 'markerMismatch' for one run: 'publish' writes this "
         "micro-batch, 'skip' takes it as written."
     )
     if error.marker is None:
-        return SinkError(
+        return MarkerError(
             f"The checkpoint is at micro-batch {error.batch_id}, but the marker that says what was "
             f"published (the offsets of group '{group_id}') is gone: it expired "
             "(offsets.retention.minutes), its topic was deleted, or this is another cluster. Look "
@@ -40,13 +44,13 @@ def mismatch(group_id: str, error: MarkerMismatch) -> SinkError:
             f"{choices}"
         )
     if error.marker < error.batch_id:
-        return SinkError(
+        return MarkerError(
             f"The checkpoint is at micro-batch {error.batch_id}, but only {error.marker} "
             f"micro-batches were published by group '{group_id}'. Output is missing on this "
             "cluster: was it restored, or is it another one? Bring back a checkpoint that fits. "
             f"{choices}"
         )
-    return SinkError(
+    return MarkerError(
         f"The checkpoint is at micro-batch {error.batch_id}, but {error.marker} micro-batches were "
         f"already published by group '{group_id}': the checkpoint is older than the output. Use "
         f"the newest checkpoint, or start a new query with a new checkpoint. {choices}"

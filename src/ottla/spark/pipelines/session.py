@@ -1,0 +1,93 @@
+"""A Spark session that is tuned for small micro-batches, or one sentence why there is none.
+
+Two settings take the smallest micro-batch from 146 to 45 ms: Unix sockets between the JVM and
+Python, and a checkpoint manager that does not start a process for each file. The latter notices two
+drivers on one checkpoint less strictly; the sink's fencing does not rely on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.spark.pipelines.definition import Definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17  # what Spark 4 needs
+
+_CHECKPOINT_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_JAVA_SECONDS_MAX = 30
+
+
+class JavaMissing(Exception):
+    """Spark cannot run here; the sentence says what to install."""
+
+
+def check_java(environment: Mapping[str, str] | None = None) -> None:
+    """JavaMissing unless a Java that Spark can use is found."""
+    found = environment if environment is not None else os.environ
+    home = found.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java", path=found.get("PATH"))
+    advice = (
+        f"install Java {JAVA_VERSION_MIN} or newer (Debian and Ubuntu: "
+        "apt-get install default-jre-headless)"
+    )
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, where there is no Java" if home else "there is no Java here"
+        raise JavaMissing(f"Pipelines run on Spark, which needs Java, and {where}: {advice}.")
+    said = subprocess.run(
+        [java, "-version"],
+        capture_output=True,
+        text=True,
+        timeout=_JAVA_SECONDS_MAX,
+        check=False,
+    )
+    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    if said.returncode != 0 or version is None:
+        raise JavaMissing(f"{java} does not run: {advice}.")
+    if int(version[1]) < JAVA_VERSION_MIN:
+        raise JavaMissing(f"{java} is Java {version[1]}, which is too old for Spark: {advice}.")
+
+
+def settings_of(definition: Definition, master: str | None, cores: int) -> dict[str, str]:
+    """The Spark settings of a pipeline; its own come last."""
+    settings = {
+        "spark.app.name": definition.name,
+        "spark.master": master or "local[*]",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_MANAGER,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if settings["spark.master"].startswith("local"):
+        # 200 tasks for every aggregation, the default, are for clusters.
+        settings["spark.sql.shuffle.partitions"] = str(max(2, cores))
+        settings["spark.ui.enabled"] = "false"
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.driver.memory"] = "1g"
+    return {**settings, **definition.spark}
+
+
+def spark_session(definition: Definition, master: str | None = None) -> SparkSession:
+    """Start Spark for the pipeline."""
+    check_java()
+    from pyspark.sql import SparkSession
+
+    from ottla.spark import register
+
+    builder = SparkSession.Builder()
+    for name, value in settings_of(definition, master, os.cpu_count() or 1).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    return session

@@ -1,0 +1,189 @@
+"""What a pipeline says of itself, and how it goes on after failures."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.spark.pipelines import Pipeline, PipelineError
+from ottla.spark.pipelines.failures import failure_of
+from ottla.spark.pipelines.load import load_pipeline
+from ottla.spark.pipelines.restarts import HEALTHY_AFTER_MS, Restarts
+from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory, all_pipelines
+from ottla.spark.pipelines.session import JavaMissing, check_java, settings_of
+from ottla.spark.pipelines.status import (
+    empty_query,
+    graph_of,
+    lag_of,
+    metrics_text,
+    with_progress,
+)
+
+PROGRESS = {
+    "id": "q",
+    "runId": "r",
+    "batchId": 7,
+    "numInputRows": 50,
+    "inputRowsPerSecond": 10.04,
+    "processedRowsPerSecond": "NaN",
+    "batchDuration": 120,
+    "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 3}, {"numRowsTotal": 4}],
+    "sources": [
+        {
+            "endOffset": {"t": {"0": 5, "1": 8}, "$start": {"t": {"0": 0}}},
+            "latestOffset": '{"t": {"0": 9, "1": 8, "2": 2}}',
+        },
+        {"endOffset": None, "latestOffset": "not json"},
+    ],
+}
+
+
+def pipeline() -> Pipeline:
+    made = Pipeline("p", bootstrap="b:1")
+    made.source("lines", topic="lines", format="text")
+    made.sql("words", "SELECT explode(split(value, ' ')) AS word FROM lines")
+
+    @made.transform(inputs=["words"])
+    def counts(words: object) -> object:
+        return words
+
+    made.sink("counts", topic="counts", key="word", create=3)
+    made.sink("archive", input="lines", path="/archive")
+    return made
+
+
+def test_python_and_toml_make_the_same_kind_of_definition() -> None:
+    found = pipeline().definition
+    assert [one.name for one in found.ordered_transforms()] == ["words", "counts"]
+    assert found.sinks[0].create is not None
+    assert found.sinks[0].create.partitions == 3
+
+
+def test_a_pipeline_in_python_that_makes_no_sense_is_told_so() -> None:
+    with pytest.raises(PipelineError, match=r"sinks\.out\.from: there is no 'x'"):
+        _ = pipeline().sink("out", input="x", topic="o").definition
+
+
+def test_a_python_file_is_loaded_by_the_pipeline_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    text = "from ottla.spark.pipelines import Pipeline\n"
+    one = "{0} = Pipeline('{0}', bootstrap='b:1').source('s', topic='t')"
+    sink = ".sink('o', input='s', topic='u')\n"
+    path.write_text(text + one.format("a") + sink)
+    assert load_pipeline(str(path), {}).name == "a"
+    path.write_text(text + one.format("a") + sink + one.format("b") + sink)
+    assert load_pipeline(f"{path}:b", {}).name == "b"
+    with pytest.raises(PipelineError, match="2 pipelines"):
+        load_pipeline(str(path), {})
+    with pytest.raises(PipelineError, match="no such file"):
+        load_pipeline(str(tmp_path / "none.py"), {})
+
+
+def test_the_graph_leads_from_topics_to_topics() -> None:
+    graph = graph_of(pipeline().definition)
+    assert ["topic:lines", "source:lines"] in graph["edges"]
+    assert ["source:lines", "transform:words"] in graph["edges"]
+    assert ["transform:counts", "sink:counts"] in graph["edges"]
+    assert ["sink:counts", "topic:counts"] in graph["edges"]
+    assert ["sink:archive", "files:/archive"] in graph["edges"]
+    ids = {node["id"] for node in graph["nodes"]}
+    assert {end for edge in graph["edges"] for end in edge} == ids
+
+
+def test_lag_is_what_is_there_and_not_read() -> None:
+    assert lag_of(PROGRESS["sources"]) == {"t": 4 + 0 + 2}  # type: ignore[arg-type]
+
+
+def test_progress_is_added_up_and_told_to_prometheus() -> None:
+    query = empty_query(pipeline().definition.sinks[0])
+    query = with_progress(with_progress(query, PROGRESS, 1000), PROGRESS, 2000)
+    assert (query["rows_total"], query["state_rows"], query["batch_id"]) == (100, 7, 7)
+    assert (query["input_rows_per_second"], query["processed_rows_per_second"]) == (10.0, 0.0)
+    status = {"name": 'p"', "state": "running", "restarts": 2, "queries": [query]}
+    text = metrics_text(status)
+    assert 'ottla_pipeline_up{pipeline="p\\""} 1' in text
+    assert 'ottla_pipeline_input_rows_total{pipeline="p\\"",query="counts"} 100' in text
+    assert 'ottla_pipeline_lag_records{pipeline="p\\"",query="counts",topic="t"} 6' in text
+    assert 'ottla_pipeline_batch_duration_seconds{pipeline="p\\"",query="counts"} 0.12' in text
+
+
+def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_good_run() -> None:
+    restarts = Restarts()
+    pauses = [restarts.pause_ms_after(10) for _ in range(9)]
+    assert pauses == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]
+    assert restarts.pause_ms_after(HEALTHY_AFTER_MS) == 1000
+    assert restarts.pause_ms_after(10) == 2000
+    assert restarts.count == 11
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message", "is_permanent"),
+    [
+        (
+            "StreamingQueryException",
+            "[STREAM_FAILED] x\nTraceback (most recent call last):\n  File\n"
+            "ottla.client.transactions.ProducerFenced: fenced\n\nThe above\n"
+            "ottla.spark.sink_errors.FencedError: Another driver took over.\n\n\tat java",
+            "Another driver took over.",
+            True,
+        ),
+        (
+            "StreamingQueryException",
+            "Traceback:\nottla.spark.sink_errors.SinkError: b:1 cannot be reached.\n\tat",
+            "b:1 cannot be reached.",
+            False,
+        ),
+        ("StreamingQueryException", "Traceback:\nValueError: odd\n", "ValueError: odd", False),
+        (
+            "AnalysisException",
+            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nmore",
+            "The table `x` cannot be found.",
+            True,
+        ),
+        ("RuntimeError", "", "RuntimeError", False),
+    ],
+)
+def test_an_error_becomes_a_sentence_and_a_decision(
+    kind: str, text: str, message: str, is_permanent: bool
+) -> None:
+    assert failure_of(kind, text) == (message, is_permanent)
+
+
+def test_one_directory_belongs_to_one_supervisor(tmp_path: Path) -> None:
+    first, second = RunDirectory(tmp_path, "p"), RunDirectory(tmp_path, "p")
+    assert not first.is_running()
+    first.acquire()
+    assert second.is_running()
+    with pytest.raises(AlreadyRunning):
+        second.acquire()
+    first.write_status({"name": "p", "state": "running"}, "")
+    assert (second.read_status() or {})["state"] == "running"
+    first.release()
+    assert (second.read_status() or {})["state"] == "dead"
+    assert [found.name for found in all_pipelines(tmp_path)] == ["p"]
+    assert RunDirectory(tmp_path, "q").read_status() is None
+
+
+def test_java_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
+    for environment in ({"PATH": str(tmp_path)}, {"JAVA_HOME": str(tmp_path)}):
+        with pytest.raises(JavaMissing, match="default-jre-headless"):
+            check_java(environment)
+
+
+def test_java_that_is_too_old_is_one_sentence(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(JavaMissing, match="Java 11, which is too old"):
+        check_java({"PATH": str(tmp_path)})
+
+
+def test_settings_are_tuned_and_the_pipelines_own_win() -> None:
+    definition = Pipeline("p", spark={"spark.driver.memory": "4g"}, bootstrap="b:1")
+    definition.source("s", topic="t").sink("o", input="s", topic="u")
+    settings = settings_of(definition.definition, None, 8)
+    assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+    assert settings["spark.sql.shuffle.partitions"] == "8"
+    assert settings["spark.driver.memory"] == "4g"
+    cluster = settings_of(definition.definition, "spark://h:7077", 8)
+    assert "spark.sql.shuffle.partitions" not in cluster
