@@ -252,8 +252,22 @@ def test_a_transactional_batch_is_refused_as_nobody_could_end_it(wire: Wire) -> 
 def test_internal_topics_are_not_for_clients(wire: Wire) -> None:
     topics = [{"name": "__consumer_offsets", "num_partitions": 1, "replication_factor": 1}]
     wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 10_000})
-    answer = wire.produce("__consumer_offsets", bytes(batch_of(b"x", timestamp_ms=NOW_MS)))
-    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    batch = bytes(batch_of(b"x", timestamp_ms=NOW_MS))
+    described = wire.ask(ApiKey.METADATA, 12, {"topics": [{"name": "__consumer_offsets"}]})
+    by_id = {
+        "acks": 1,
+        "topic_data": [
+            {
+                "topic_id": described.topics[0].topic_id,
+                "partition_data": [{"index": 0, "records": batch}],
+            }
+        ],
+    }
+    for _ in range(3):  # also when they insist
+        answer = wire.produce("__consumer_offsets", batch)
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        answer = wire.ask(ApiKey.PRODUCE, 13, by_id).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_zstd_is_refused_in_versions_that_did_not_know_it(wire: Wire) -> None:

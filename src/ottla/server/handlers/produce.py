@@ -164,7 +164,11 @@ def _repeated(
 ) -> RepeatedProduce | None:
     """The request as one to expect again, unless it must be looked at each time."""
     repeated = RepeatedProduce.of(version, request, body)
-    return None if repeated is None or repeated.topic in INTERNAL_TOPICS else repeated
+    if repeated is None:
+        return None
+    topic = repeated.topic
+    name = topic if isinstance(topic, str) else services.topic_name(topic)
+    return None if name is None or name in INTERNAL_TOPICS else repeated
 
 
 def _is_plain(records: memoryview) -> bool:
