@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from bench import loads, report
 from bench.brokers import ROOT, Kind
+from bench.groups import compare_groups
 from bench.run import compare, compare_starts
 from bench.scale import PARTITIONS, compare_scale
 from bench.table import Row, as_text
 
-GROUPS = ("produce", "batches", "fetch", "librdkafka", "java", "start")
+GROUPS = ("produce", "batches", "fetch", "librdkafka", "java", "start", "groups")
+CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java"))
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -29,7 +31,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--write",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="write docs/benchmarks.md (default: only after a full run of both brokers)",
+        help="write docs/benchmarks.md, or its sections that were measured (default: only after a "
+        "full run of both brokers)",
     )
     arguments = parser.parse_args(argv)
     unknown = set(arguments.only.split(",")) - set(GROUPS)
@@ -53,17 +56,20 @@ def main(argv: Sequence[str]) -> int:
     if arguments.scale:
         sections["Scale"] = compare_scale(kinds, _say, partitions=arguments.partitions)
     else:
-        rows, _notes = compare(kinds, effort, groups, _say)
-        sections["Requests"] = [row for row in rows if _is_raw(row)]
-        sections["Clients"] = [row for row in rows if not _is_raw(row)]
+        if CLIENT_GROUPS & set(groups):
+            rows, _notes = compare(kinds, effort, groups, _say)
+            sections["Requests"] = [row for row in rows if _is_raw(row)]
+            sections["Clients"] = [row for row in rows if not _is_raw(row)]
         if "start" in groups:
             sections["Start and memory"] = compare_starts(kinds, effort, _say)
+        if "groups" in groups:
+            sections["Consumer groups"] = compare_groups(kinds, effort, _say)
     facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))
     is_complete = len(kinds) == 2 and arguments.only == ",".join(GROUPS) and not arguments.quick
     if arguments.write or (arguments.write is None and is_complete):
-        _write(facts, sections, is_scale=arguments.scale)
+        _write(facts, sections, is_scale=arguments.scale, is_complete=is_complete)
     return 1 if any(row.is_met is False for row in everything) else 0
 
 
@@ -71,10 +77,15 @@ def _is_raw(row: Row) -> bool:
     return row.load.startswith(("produce ", "fetch "))
 
 
-def _write(facts: dict[str, str], sections: dict[str, list[Row]], *, is_scale: bool) -> None:
+def _write(
+    facts: dict[str, str], sections: dict[str, list[Row]], *, is_scale: bool, is_complete: bool
+) -> None:
     name = "benchmarks-scale.md" if is_scale else "benchmarks.md"
     path = ROOT / "docs" / name
-    path.write_text(report.markdown(facts, sections))
+    if is_scale or is_complete:
+        path.write_text(report.markdown(facts, sections))
+    else:
+        path.write_text(report.with_sections(path.read_text(), facts, sections))
     _say(f"wrote {path.relative_to(ROOT)}")
 
 

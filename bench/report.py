@@ -77,3 +77,19 @@ def markdown(facts: Mapping[str, str], sections: Mapping[str, Sequence[Row]]) ->
         if rows:
             parts.append(f"## {title}\n\n{as_markdown(rows)}\n")
     return "\n".join(parts)
+
+
+def with_sections(
+    page: str, facts: Mapping[str, str], sections: Mapping[str, Sequence[Row]]
+) -> str:
+    """The page with these sections measured anew; each says when, as the page's head does not."""
+    head, *parts = page.split("\n## ")
+    known = dict(part.split("\n", 1) for part in parts)
+    when = (
+        f"Measured by itself on {facts['date']}, Ottla {facts['Ottla']}, `{facts['command']}`, "
+        f"load average before {facts['load average before']}, after {facts['load average after']}."
+    )
+    for title, rows in sections.items():
+        if rows:
+            known[title] = f"\n{when}\n\n{as_markdown(rows)}\n"
+    return "\n## ".join([head, *(f"{title}\n{body}" for title, body in known.items())])
