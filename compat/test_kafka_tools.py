@@ -7,6 +7,8 @@ look for in its output. They run as Java classes, as Kafka's shell scripts start
 import json
 import subprocess
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from compat.allow_list import Judge
 
 TOOLS = "org.apache.kafka.tools"
 DUMP = f"{TOOLS}.DumpLogSegments"
+GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 RECORDS = 5
 # Enough to roll three segments of 1 MB, the least that Kafka allows, with many index entries.
 ROLLING_RECORDS = 320
@@ -242,6 +245,171 @@ def test_producer_performance_delivers_every_record(
             assert "2000 records sent" in answer
 
 
+@pytest.fixture
+def group(broker: BrokerProcess, topic: str) -> str:
+    """A group without members, at offset 2 of the topic's first partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    name = f"{topic}-group"
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": name, "log_level": 0}
+    consumer = Consumer(settings)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+    return name
+
+
+@contextmanager
+def member(broker: BrokerProcess, group: str, topic: str, protocol: str) -> Iterator[str]:
+    """A consumer of the group that has its assignment; gives its client id."""
+    from confluent_kafka import Consumer
+
+    settings: dict[str, str | int] = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "client.id": "member-1",
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        yield "member-1"
+    finally:
+        consumer.close()
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows of what a tool printed, by its headers."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    start = next(number for number, line in enumerate(lines) if line[0] == "GROUP")
+    headers = lines[start]
+    return [dict(zip(headers, line, strict=False)) for line in lines[start + 1 :]]
+
+
+def test_kafka_consumer_groups_lists_describes_and_deletes(
+    broker: BrokerProcess, topic: str, group: str, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    one = (*server, "--group", group)
+    name = "kafka-consumer-groups"
+    with judge.judging(name, "list"):
+        assert group in tool(GROUPS, *server, "--list").split()
+    with judge.judging(name, "list with state"):
+        rows = table(tool(GROUPS, *server, "--list", "--state", "Empty"))
+        assert {"GROUP": group, "STATE": "Empty"} in rows
+    with judge.judging(name, "describe offsets"):
+        (row,) = table(tool(GROUPS, *one, "--describe"))
+        found = (row["TOPIC"], row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"])
+        assert found == (topic, "2", str(RECORDS), str(RECORDS - 2))
+    with judge.judging(name, "describe state"):
+        (row,) = table(tool(GROUPS, *one, "--describe", "--state"))
+        assert "Empty" in row.values()
+    with judge.judging(name, "delete offsets"):
+        answer = tool(GROUPS, *one, "--delete-offsets", "--topic", topic)
+        assert "Successful" in answer
+    with judge.judging(name, "delete"):
+        assert "was successful" in tool(GROUPS, *one, "--delete")
+        assert group not in tool(GROUPS, *server, "--list").split()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_kafka_consumer_groups_shows_members(
+    broker: BrokerProcess, topic: str, judge: Judge, protocol: str
+) -> None:
+    group = f"{topic}-{protocol}"
+    one = ("--bootstrap-server", broker.bootstrap, "--group", group)
+    name = "kafka-consumer-groups"
+    with (
+        judge.judging(name, f"describe members, {protocol}"),
+        member(broker, group, topic, protocol) as client_id,
+    ):
+        text = tool(GROUPS, *one, "--describe", "--members", "--verbose")
+        (row,) = table(text)
+        assert (row["CLIENT-ID"], row["#PARTITIONS"]) == (client_id, "2")
+        assert f"{topic}:0,1" in text or f"{topic}(0,1)" in text
+        state = tool(GROUPS, *one, "--describe", "--state", "--verbose")
+        assert "Stable" in state
+        done = run_java(GROUPS, *one, "--reset-offsets", "--to-earliest", "--topic", topic)
+        assert "inactive" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (("--to-earliest",), 0),
+        (("--to-latest",), RECORDS),
+        (("--to-offset", "4"), 4),
+        (("--shift-by", "-1"), 1),
+        (("--to-current",), 2),
+        (("--by-duration", "P20000D"), 0),
+        (("--to-datetime", "2000-01-01T00:00:00.000"), 0),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_kafka_consumer_groups_resets_offsets(
+    broker: BrokerProcess,
+    topic: str,
+    group: str,
+    judge: Judge,
+    form: tuple[str, ...],
+    expected: int,
+) -> None:
+    one = ("--bootstrap-server", broker.bootstrap, "--group", group)
+    with judge.judging("kafka-consumer-groups", f"reset {form[0]}"):
+        reset = (*one, "--reset-offsets", *form, "--topic", f"{topic}:0", "--execute")
+        (row,) = table(tool(GROUPS, *reset))
+        assert row["NEW-OFFSET"] == str(expected)
+        assert committed(broker, group, topic) == expected
+
+
+def test_kafka_consumer_groups_exports_and_imports_offsets(
+    broker: BrokerProcess, topic: str, group: str, tmp_path: Path, judge: Judge
+) -> None:
+    one = ("--bootstrap-server", broker.bootstrap, "--group", group)
+    path = tmp_path / "offsets.csv"
+    with judge.judging("kafka-consumer-groups", "reset --from-file"):
+        arguments = ("--reset-offsets", "--all-topics", "--to-current", "--export", "--dry-run")
+        exported = tool(GROUPS, *one, *arguments)
+        assert f"{topic},0,2" in exported.replace('"', "")
+        path.write_text(f"{topic},0,3\n")
+        tool(GROUPS, *one, "--reset-offsets", "--from-file", str(path), "--execute")
+        assert committed(broker, group, topic) == 3
+
+
+def committed(broker: BrokerProcess, group: str, topic: str) -> int | None:
+    """The committed offset of a topic's first partition, asked for by another client."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    request = [ConsumerGroupTopicPartitions(group)]
+    found = admin.list_consumer_group_offsets(request)[group].result(30)
+    offsets = {(one.topic, one.partition): one.offset for one in found.topic_partitions}
+    return offsets.get((topic, 0))
+
+
+def test_kafka_groups_lists_groups_of_every_type(
+    broker: BrokerProcess, topic: str, group: str, judge: Judge
+) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    command = f"{TOOLS}.GroupsCommand"
+    with judge.judging("kafka-groups", "list"):
+        rows = {row["GROUP"]: row for row in table(tool(command, *server, "--list"))}
+        assert rows[group]["TYPE"] == "Classic"
+    with judge.judging("kafka-groups", "list consumer groups"):
+        new = f"{topic}-new"
+        with member(broker, new, topic, "consumer"):
+            text = tool(command, *server, "--list", "--group-type", "consumer")
+            rows = {row["GROUP"]: row for row in table(text)}
+            assert rows[new]["TYPE"] == "Consumer"
+            assert rows[new]["PROTOCOL"] == "consumer"
+            assert group not in rows
+
+
 def test_transactions_and_reassignment_tools_list_nothing_pending(
     broker: BrokerProcess, judge: Judge
 ) -> None:
@@ -251,8 +419,6 @@ def test_transactions_and_reassignment_tools_list_nothing_pending(
     with judge.judging("kafka-reassign-partitions", "list"):
         answer = tool(f"{TOOLS}.reassign.ReassignPartitionsCommand", *server, "--list")
         assert "No partition reassignments found" in answer
-    with judge.judging("kafka-consumer-groups", "list"):
-        tool(f"{TOOLS}.consumer.group.ConsumerGroupCommand", *server, "--list")
 
 
 def test_kafka_dump_log_reads_what_the_broker_writes(
