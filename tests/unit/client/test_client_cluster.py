@@ -1,0 +1,212 @@
+"""The client against a broker in this process, and against peers that are none."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from struct import pack
+
+import pytest
+
+from ottla.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    ClientConfig,
+    CommittedOffset,
+    CoordinatorType,
+    PartitionFetcher,
+    TopicPartition,
+    Unreachable,
+    commit_offsets,
+    committed_offsets,
+    list_offsets,
+)
+from ottla.protocol.api import ApiKey
+from ottla.protocol.batches import Record, build_batch, iter_batches, iter_records
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.testing import Cluster
+from support.wire import Wire
+
+PARTITIONS = [TopicPartition("numbers", 0), TopicPartition("numbers", 1)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        cluster.create_topic("numbers", 2)
+        with Wire(cluster.bootstrap_servers) as wire:
+            for start in range(0, 600, 60):
+                records = [
+                    Record(n, 1000 + start + n, b"%d" % (start + n), bytes(500)) for n in range(60)
+                ]
+                wire.produce("numbers", build_batch(records), partition=0)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    config = ClientConfig.of(cluster.bootstrap_servers, max_partition_fetch_bytes="70000")
+    with Client(config) as client:
+        yield client
+
+
+def keys_of(records: memoryview) -> list[bytes | None]:
+    return [
+        record.key
+        for position, header in iter_batches(records)
+        for record in iter_records(records[position : position + header.size_bytes])
+    ]
+
+
+def test_metadata_names_leaders_and_ids(client: Client) -> None:
+    topic = client.topic("numbers")
+    assert sorted(topic.partitions) == [0, 1]
+    assert topic.topic_id is not None
+    assert client.topic_names() == ["numbers"]
+    assert client.leader("numbers", 1) == client.controller()
+    with pytest.raises(KafkaError, match="no partition 2"):
+        client.partition("numbers", 2)
+
+
+def test_asking_for_a_topic_that_is_missing_does_not_create_it(client: Client) -> None:
+    with pytest.raises(KafkaError, match="'absent' does not exist") as caught:
+        client.topic("absent")
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.topic_names() == ["numbers"]
+
+
+def test_offsets_by_place_and_time(client: Client) -> None:
+    ends = list_offsets(client, dict.fromkeys(PARTITIONS, LATEST))
+    assert [ends[p].offset for p in PARTITIONS] == [600, 0]
+    found = list_offsets(client, {PARTITIONS[0]: 1100, PARTITIONS[1]: EARLIEST})
+    assert [found[p].offset for p in PARTITIONS] == [100, 0]
+    assert list_offsets(client, {PARTITIONS[0]: 9_999_999})[PARTITIONS[0]].offset == -1
+
+
+def test_a_group_keeps_offsets_without_members(client: Client) -> None:
+    assert committed_offsets(client, "plain", PARTITIONS) == {}
+    commit_offsets(client, "plain", {PARTITIONS[0]: CommittedOffset(17, "seen by the test")})
+    for partitions in (PARTITIONS, None):
+        found = committed_offsets(client, "plain", partitions, require_stable=True)
+        assert found == {PARTITIONS[0]: CommittedOffset(17, "seen by the test")}
+    assert client.coordinator(CoordinatorType.GROUP, "plain") == client.controller()
+
+
+@pytest.mark.parametrize("start", [0, 75, 599])
+def test_fetching_pipelines_every_batch_in_order(client: Client, start: int) -> None:
+    keys: list[bytes | None] = []
+    for chunk in PartitionFetcher(client, PARTITIONS[0], start, 600):
+        keys += keys_of(chunk.records)
+    first = start // 60 * 60
+    assert keys == [b"%d" % n for n in range(first, 600)]
+
+
+@pytest.mark.parametrize("version", [4, 6, 11, 12, 13, 17])
+def test_fetching_in_older_versions(client: Client, version: int) -> None:
+    connection = client.broker(client.controller())
+    lowest, _ = connection._ranges[ApiKey.FETCH]
+    connection._ranges[ApiKey.FETCH] = (lowest, version)
+    chunk = PartitionFetcher(client, PARTITIONS[0], 0, 60).next_chunk()
+    assert keys_of(chunk.records)[:2] == [b"0", b"1"]
+
+
+def test_a_fetcher_given_up_half_way_leaves_the_client_usable(client: Client) -> None:
+    fetcher = PartitionFetcher(client, PARTITIONS[0], 0, 600)
+    assert len(fetcher.next_chunk().records)
+    fetcher.close()
+    assert client.topic("numbers", is_fresh=True).name == "numbers"
+
+
+def test_fetching_nothing_ends_in_time(client: Client) -> None:
+    fetcher = PartitionFetcher(client, PARTITIONS[1], 0, 1, poll_timeout_ms=10)
+    with pytest.raises(KafkaError, match="sent nothing from offset 0") as caught:
+        fetcher.next_chunk()
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_an_offset_out_of_range_is_told_to_the_caller(client: Client) -> None:
+    with pytest.raises(KafkaError) as caught:
+        PartitionFetcher(client, PARTITIONS[0], 601, 700).next_chunk()
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_clients_of_several_threads_do_not_disturb_each_other(cluster: Cluster) -> None:
+    config = ClientConfig.of(cluster.bootstrap_servers, max_partition_fetch_bytes="1000")
+    counts: list[int] = []
+
+    def read() -> None:
+        with Client(config) as own:
+            chunks = PartitionFetcher(own, PARTITIONS[0], 0, 600)
+            counts.append(sum(len(keys_of(chunk.records)) for chunk in chunks))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [600] * 4
+
+
+def test_a_broker_that_comes_back_is_found_again() -> None:
+    with Cluster() as own:
+        own.create_topic("lasting")
+        with Client(ClientConfig.of(own.bootstrap_servers)) as client:
+            partition = TopicPartition("lasting", 0)
+            assert list_offsets(client, {partition: LATEST})[partition].offset == 0
+            own.restart()
+            assert list_offsets(client, {partition: LATEST})[partition].offset == 0
+
+
+def test_no_broker_is_one_sentence() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    client = Client(ClientConfig.of(f"127.0.0.1:{port}", default_api_timeout_ms="1"))
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{port} cannot be reached"):
+        client.topic_names()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "is it a Kafka broker"),
+        (pack(">ii", 4, 99), "answered request 99"),
+        (b"", "closed the connection"),
+    ],
+)
+def test_a_peer_that_is_no_broker_is_told_apart(answer: bytes, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        client = Client(ClientConfig.of(f"127.0.0.1:{port}"))
+        with pytest.raises(Unreachable, match=reason):
+            client.any_connection()
+        thread.join()
+
+
+def test_only_what_may_pass_is_tried_again(client: Client) -> None:
+    calls: list[ErrorCode] = []
+    answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NETWORK_EXCEPTION]
+
+    def attempt() -> int:
+        if not answers:
+            return 5
+        calls.append(answers.pop(0))
+        raise KafkaError(calls[-1], "not now")
+
+    assert client.retrying(attempt) == 5
+    assert len(calls) == 2
+    answers.append(ErrorCode.INVALID_REQUEST)
+    with pytest.raises(KafkaError, match="not now"):
+        client.retrying(attempt)
+    answers.append(ErrorCode.NETWORK_EXCEPTION)
+    with pytest.raises(KafkaError, match="not now"):
+        client.retrying(attempt, timeout_ms=1)
