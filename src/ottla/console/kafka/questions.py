@@ -39,6 +39,8 @@ from ottla.protocol.messages import duration_ms, given, timestamp_ms
 LATEST = -1
 EARLIEST = -2
 CONSUMER_REPLICA = -1
+# Not a consumer, so the answer is the end of the log and not what a consumer may read.
+DEBUGGING_REPLICA = -2
 # Groups per OffsetFetch or DescribeGroups: keeps one answer of a busy cluster below a megabyte.
 GROUPS_PER_REQUEST = 200
 TOPIC_RESOURCE = 2
@@ -82,7 +84,12 @@ class Questions:
         return Metadata(answer.cluster_id or "", answer.controller_id, brokers, topics)
 
     async def offsets(
-        self, metadata: Metadata, timestamps: Mapping[TopicPartition, int], *, is_committed: bool
+        self,
+        metadata: Metadata,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        is_committed: bool,
+        replica_id: int = CONSUMER_REPLICA,
     ) -> dict[TopicPartition, tuple[int, int]]:
         """(offset, timestamp) that answers a timestamp for each partition, from its leader."""
         by_leader: dict[int, dict[str, list[dict[str, int]]]] = defaultdict(
@@ -99,7 +106,7 @@ class Questions:
                 )
         answers = await asyncio.gather(
             *(
-                self._offsets_of(leader, topics, is_committed=is_committed)
+                self._offsets_of(leader, topics, is_committed, replica_id)
                 for leader, topics in by_leader.items()
             ),
             return_exceptions=True,
@@ -107,10 +114,14 @@ class Questions:
         return _merged(answers)
 
     async def _offsets_of(
-        self, leader: int, topics: Mapping[str, list[dict[str, int]]], *, is_committed: bool
+        self,
+        leader: int,
+        topics: Mapping[str, list[dict[str, int]]],
+        is_committed: bool,
+        replica_id: int,
     ) -> dict[TopicPartition, tuple[int, int]]:
         fields = {
-            "replica_id": CONSUMER_REPLICA,
+            "replica_id": replica_id,
             "isolation_level": int(is_committed),
             "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
         }

@@ -426,3 +426,14 @@ document.addEventListener("submit", (event) => {
 addEventListener("pageshow", () => all("[data-messages-form] :disabled").forEach((field) => { field.disabled = false; }));
 setInterval(() => showTimes(), 5000);
 showZone();
+// --- Settings: narrow the list while typing.
+function narrow() {
+  const input = one("[data-narrow]");
+  if (!input) return;
+  const wanted = input.value.trim().toLowerCase();
+  const onlyChanged = one("[data-only-changed]")?.checked;
+  for (const row of all(input.dataset.narrow))
+    row.hidden = (wanted && !row.textContent.toLowerCase().includes(wanted)) || (onlyChanged && row.dataset.changed !== "true");
+}
+document.addEventListener("input", (event) => { if (event.target.matches("[data-narrow]")) narrow(); });
+document.addEventListener("change", (event) => { if (event.target.matches("[data-only-changed]")) narrow(); });

@@ -19,6 +19,7 @@ from ottla.console.context import ConsoleContext
 from ottla.console.errors import BadRequestError
 from ottla.console.filters import FilterError
 from ottla.console.settings import ConsoleSettings
+from ottla.console.web.api.routes import api_routes
 from ottla.console.web.rendering import STATIC, page
 from ottla.console.web.routes import page_routes
 from ottla.console.web.security import LOOPBACK_NAMES, Rules, SecurityMiddleware
@@ -64,6 +65,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     )
     routes: list[BaseRoute] = [
         *page_routes(),
+        *api_routes(),
         Mount("/static", KeptFiles(directory=STATIC)),
     ]
     app = Starlette(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ottla.console.web.pages import live, messages, topic, topics
-from ottla.console.web.rendering import context_of
-
-Handler = Callable[[Request], Awaitable[Response]]
+from ottla.console.web.after import Handler, after_first_look
+from ottla.console.web.pages import (
+    cluster,
+    groups,
+    live,
+    messages,
+    overview,
+    pipelines,
+    topic,
+    topics,
+)
 
 _PAGES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", overview.overview),
     ("GET", "/topics", topics.topics),
     ("POST", "/topics", topics.create),
     ("GET", "/topics/{topic}", messages.messages),
@@ -28,6 +32,16 @@ _PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/topics/{topic}/produce", topic.produce_form),
     ("POST", "/topics/{topic}/produce", topic.produce),
     ("POST", "/topics/{topic}/delete", topic.delete),
+    ("GET", "/groups", groups.groups),
+    ("GET", "/groups/view", groups.group),
+    ("POST", "/groups/reset", groups.reset),
+    ("POST", "/groups/delete", groups.delete),
+    ("GET", "/brokers", cluster.brokers),
+    ("GET", "/brokers/{broker_id:int}", cluster.broker),
+    ("POST", "/brokers/{broker_id:int}", cluster.change_broker_config),
+    ("GET", "/quorum", cluster.quorum),
+    ("GET", "/transactions", cluster.transactions),
+    ("GET", "/pipelines", pipelines.pipelines),
     ("GET", "/pulse", live.pulse),
 )
 
@@ -36,13 +50,3 @@ def page_routes() -> list[BaseRoute]:
     return [
         Route(path, after_first_look(handler), methods=[method]) for method, path, handler in _PAGES
     ]
-
-
-def after_first_look(handler: Handler) -> Handler:
-    """The handler, once the cluster was looked at for the first time."""
-
-    async def handle(request: Request) -> Response:
-        await context_of(request).ready()
-        return await handler(request)
-
-    return handle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ottla.console.errors import BadRequestError
-from ottla.console.kafka.model import PartitionView
-from ottla.console.kafka.questions import TOPIC_RESOURCE
+from ottla.console.kafka.model import PartitionView, TopicPartition
+from ottla.console.kafka.questions import DEBUGGING_REPLICA, LATEST, TOPIC_RESOURCE
 from ottla.console.web.answers import done, refused
 from ottla.console.web.parameters import first, integer, read_form
 from ottla.console.web.rendering import context_of, page
@@ -29,6 +30,8 @@ class PartitionRow(NamedTuple):
     partition: PartitionView
     start_offset: int | None
     high_watermark: int | None
+    last_stable_offset: int | None
+    log_end_offset: int | None
     size_bytes: int | None
     rate: float
 
@@ -76,6 +79,16 @@ async def partitions(request: Request) -> Response:
     topic = request.path_params["topic"]
     view = console.sampler.view
     found = view.metadata.topics.get(topic)
+    keys = [(topic, partition.number) for partition in found.partitions] if found else []
+    latest = dict.fromkeys(keys, LATEST)
+    ask = console.questions.offsets
+    stable: dict[TopicPartition, tuple[int, int]] = {}
+    ends: dict[TopicPartition, tuple[int, int]] = {}
+    if console.sampler.view.trouble is None:
+        stable, ends = await asyncio.gather(
+            ask(view.metadata, latest, is_committed=True),
+            ask(view.metadata, latest, is_committed=False, replica_id=DEBUGGING_REPLICA),
+        )
     rows = []
     for partition in found.partitions if found else ():
         key = (topic, partition.number)
@@ -84,6 +97,8 @@ async def partitions(request: Request) -> Response:
                 partition,
                 view.start_offsets.get(key),
                 view.end_offsets.get(key),
+                stable[key][0] if key in stable else None,
+                ends[key][0] if key in ends else None,
                 view.sizes.get(key),
                 console.sampler.partition_rates.get(key, 0.0),
             )

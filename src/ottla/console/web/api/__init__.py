@@ -1,0 +1,1 @@
+"""The JSON API under the pages; `routes.py` lists it, `openapi.py` describes it."""
