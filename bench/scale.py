@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
+from bench import generators
 from bench.brokers import BrokerProcess, Kind, Missing, start_fresh
+from bench.generators import LoadFailed
 from bench.run import Say, note
 from bench.table import Figure, Row, at_most, collect, value_at_most
 from bench.wire import ALL_TOPICS, METADATA, METADATA_VERSION, WireError
@@ -52,6 +54,9 @@ PARTITION_FIGURES = (
     ("restart after kill -9", Figure("recover_s", "s", at_most(0.25))),
     ("restart after kill -9", Figure("recover_cpu_s", "CPU s", at_most(0.25))),
 )
+RECOVERY_FIGURES = (Figure("recovery_s_per_gb", "s/GB above a clean start", value_at_most(2)),)
+RECOVERED_BYTES = 1_000_000_000
+RECOVERED_BATCH_BYTES = (1_000, 16_000)
 
 
 def raise_file_limit() -> int:
@@ -147,6 +152,34 @@ def _partitions(broker: BrokerProcess, count: int, topics: int) -> dict[str, flo
     return sample
 
 
+def _recovery(batch_bytes: int) -> Callable[[BrokerProcess], dict[str, float]]:
+    """What kill -9 costs whoever has a gigabyte of records that were never flushed."""
+
+    def measure(broker: BrokerProcess) -> dict[str, float]:
+        flags = {"create": True, "conns": 2, "records": 1, "size": batch_bytes}
+        count = RECOVERED_BYTES // batch_bytes
+        generators.rawload(broker, "recovered", requests=count, **flags)
+        broker.kill()
+        crashed_s = _until_end_offset(broker, count)
+        broker.stop(timeout_s=RESTART_S_MAX)
+        clean_s = _until_end_offset(broker, count)
+        size_gb = count * batch_bytes / 1e9
+        return {"recovery_s_per_gb": max(crashed_s - clean_s, 0.0) / size_gb}
+
+    return measure
+
+
+def _until_end_offset(broker: BrokerProcess, count: int) -> float:
+    """Seconds from exec until the log says how far it reaches."""
+    began = time.monotonic()
+    broker.start(timeout_s=RESTART_S_MAX)
+    with broker.connect() as connection:
+        found = connection.end_offset("recovered")
+    if found < count:
+        raise RuntimeError(f"{found} records of {count} are left")
+    return time.monotonic() - began
+
+
 def _all_led(topics: Sequence[object], count: int) -> bool:
     leaders = [leader for topic in topics for leader in getattr(topic, "leaders", ())]
     return len(leaders) == count and min(leaders) >= 0
@@ -170,6 +203,10 @@ def compare_scale(
             lambda broker: _partitions(broker, partitions, min(TOPICS, partitions)),
         ),
     ]
+    for batch_bytes in RECOVERED_BATCH_BYTES:
+        load = f"kill -9 with 1 GB unflushed in batches of {batch_bytes // 1000} KB"
+        rows = [Row(load, figure) for figure in RECOVERY_FIGURES]
+        scenarios.append((rows, _recovery(batch_bytes)))
     for rows, measure in scenarios:
         for _ in range(rounds):
             for kind in kinds:
@@ -184,7 +221,7 @@ def _measure_alone(
         try:
             with start_fresh(kind, Path(folder)) as broker:
                 sample = measure(broker)
-        except (Missing, RuntimeError, OSError, WireError) as error:
+        except (Missing, LoadFailed, RuntimeError, OSError, WireError) as error:
             say(f"  {rows[0].load}: {kind}: {error}")
             for row in rows:
                 row.notes[kind] = note(error)
