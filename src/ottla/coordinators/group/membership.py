@@ -340,6 +340,8 @@ class Membership:
     def _apply(self, group: ConsumerGroup, context: Context, decision: Decision) -> None:
         for member_id in decision.removed:
             group.timers.forget(member_id)
+        if decision.handed_out is not None:
+            group.hand_out(decision.handed_out)
         _set(group, decision.timers)
         if decision.is_metadata_fresh and self._context(group.group_id).image is context.image:
             group.is_metadata_stale = False

@@ -78,7 +78,7 @@ class Turn:
             self._look_at_topics(has_changed)
         if self._epoch > self._target_epoch and self._is_assignment_due():
             self._assign()
-        return self._reconcile(owned)
+        return self._reconcile(owned, has_changed)
 
     def _is_regex_old(self) -> bool:
         resolved = self._group.regexes.get(self._after.regex or "")
@@ -165,10 +165,10 @@ class Turn:
 
     # Reconciliation
 
-    def _reconcile(self, owned: Owned | None) -> ConsumerMember:
+    def _reconcile(self, owned: Owned | None, has_changed: bool) -> ConsumerMember:
         group, after = self._group, self._after
         target_epoch = max(self._target_epoch, 0)
-        if after.is_reconciled_to(target_epoch):
+        if after.is_reconciled_to(target_epoch) and not has_changed:
             return after
 
         def is_free(topic_id: TopicId, partition: int) -> bool:
@@ -176,12 +176,31 @@ class Turn:
                 topic_id, partition, after.member_id, self._replaced_id
             )
 
-        moved = reconciled(after, self._target, target_epoch, is_free=is_free, owned=owned)
+        moved = reconciled(
+            after,
+            self._wanted_target(),
+            target_epoch,
+            is_free=is_free,
+            owned=owned,
+            has_changed=has_changed,
+        )
         if moved != after:
             self._out.records.append(current_assignment_record(group.group_id, moved))
             if moved.classic is None:
                 self._watch_revocation(moved)
         return moved
+
+    def _wanted_target(self) -> Target:
+        """The target without topics that the member no longer wants, if it is older than that."""
+        if self._target_epoch == self._epoch:
+            return self._target
+        names = set(self._after.topics)
+        resolved = self._regexes.get(self._after.regex or "")
+        if resolved is not None:
+            names |= resolved.topics
+        topics = self._context.image.topics
+        wanted = {topics[name].topic_id.bytes for name in names if name in topics}
+        return {one: partitions for one, partitions in self._target.items() if one in wanted}
 
     def _watch_revocation(self, member: ConsumerMember) -> None:
         deadline_ms = None

@@ -45,11 +45,14 @@ def decide_join(
     group: ConsumerGroup, request: JoinRequest, context: Context, out: Decision
 ) -> None:
     member_id = request.member_id or request.new_member_id
-    check_size(group, member_id, context)
+    if not context.settings.may_upgrade and not context.settings.may_downgrade:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    check_size(group, member_id, request.instance_id, context)
     if not group.supports_classic(request.protocol_type, {name for name, _ in request.protocols}):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = request.member_id == NO_MEMBER_ID
     if is_unknown and request.instance_id is None and request.requires_known_member_id:
+        out.handed_out = member_id
         out.response = join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return
     before, replaced_id = _place(group, request, member_id, out)
@@ -174,6 +177,9 @@ def _place(
     group: ConsumerGroup, request: JoinRequest, member_id: str, out: Decision
 ) -> tuple[ConsumerMember | None, str | None]:
     if request.instance_id is None:
+        if request.member_id != NO_MEMBER_ID and not group.knows(member_id):
+            # It was thrown out, and may still read what others have by now: it must start over.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group.members.get(member_id), None
     if request.member_id == NO_MEMBER_ID:
         return static_place(group, member_id, request.instance_id, out, is_classic=True)

@@ -16,6 +16,7 @@ class Decision:
     response: Fields | None = None
     timers: list[TimerChange] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)  # members whose deadlines are void
+    handed_out: str | None = None  # an id for a classic member, who shall join with it
     is_metadata_fresh: bool = False  # the topics were looked at
     becomes_classic: bool = False
     needs_rebalance: bool = False  # of the classic group that it becomes

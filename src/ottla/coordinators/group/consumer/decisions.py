@@ -49,13 +49,13 @@ def decide_heartbeat(
 ) -> None:
     """A member joins, or says that it lives, what it wants and what it owns."""
     member_id = request.member_id or request.new_member_id
-    check_size(group, member_id, context)
+    check_size(group, member_id, request.instance_id, context)
     is_joining = request.member_epoch == JOIN_EPOCH
     replaced_id = None
     before: ConsumerMember | None
     if request.instance_id is None:
         before = group.members.get(member_id) if is_joining else group.member(member_id)
-        if before is not None:
+        if before is not None and not is_joining:  # who joins again owns nothing any more
             _check_epoch(before, request.member_epoch, request.owned)
     elif is_joining:
         before, replaced_id = static_place(
@@ -196,9 +196,16 @@ def checked_static_member(group: ConsumerGroup, member_id: str, instance_id: str
     return member
 
 
-def check_size(group: ConsumerGroup, member_id: str, context: Context) -> None:
+def check_size(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, context: Context
+) -> None:
+    """A full group takes nobody new; a static member that comes back is not new."""
     size_max = context.settings.size_max
-    if len(group.members) >= size_max and member_id not in group.members:
+    if (
+        len(group.members) >= size_max
+        and member_id not in group.members
+        and instance_id not in group.static_ids
+    ):
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {size_max} members.",

@@ -47,6 +47,8 @@ from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 NO_TARGET_EPOCH = TargetEpoch(-1, 0)
+# Ids handed out and not used yet. A stranger can ask for any number; the oldest are forgotten.
+HANDED_OUT_MAX = 10_000
 
 
 class ConsumerGroupState(Enum):
@@ -84,6 +86,7 @@ class ConsumerGroup:
         self.timers = GroupTimers()
         self.is_metadata_stale = True  # what is subscribed to may have changed since it was read
         self.is_dead = False
+        self._handed_out: dict[str, None] = {}  # ids of classic members that may join with them
 
     # What others read
 
@@ -174,6 +177,14 @@ class ConsumerGroup:
         """The tombstones could not be written."""
         self.is_dead = False
 
+    def hand_out(self, member_id: str) -> None:
+        while len(self._handed_out) >= HANDED_OUT_MAX:
+            del self._handed_out[next(iter(self._handed_out))]
+        self._handed_out[member_id] = None
+
+    def knows(self, member_id: str) -> bool:
+        return member_id in self.members or member_id in self._handed_out
+
     def hard_state(self) -> tuple[Any, ...]:
         """Everything that records carry; two groups that replayed the same are equal in it."""
         return (
@@ -256,6 +267,7 @@ class ConsumerGroup:
                 del self.members[old.member_id]
         if new is not None:
             self.members[new.member_id] = new
+            self._handed_out.pop(new.member_id, None)
             self._count(new, 1)
             for place in held_partitions(new):
                 self.owners[place] = new.member_id

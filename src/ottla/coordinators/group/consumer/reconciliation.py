@@ -30,18 +30,21 @@ def reconciled(
     *,
     is_free: IsFree,
     owned: Owned | None,
+    has_changed: bool = False,
 ) -> ConsumerMember:
-    """The member after one heartbeat in which it said that it owns `owned` (None: not said)."""
+    """The member after one heartbeat in which it said that it owns `owned` (None: not said).
+
+    `has_changed`: it wants other topics than before, so the target may have lost some.
+    """
     state = member.state
     if state is MemberState.STABLE:
-        if member.epoch == target_epoch:
+        if member.epoch == target_epoch and not has_changed:
             return member
         return _next(member, member.epoch, target, target_epoch, is_free, owned)
     if state is MemberState.UNREVOKED_PARTITIONS:
         if _owns_any(owned, member.pending_revocation):
             return member
-        # It has left its old epoch behind, even if the newest target takes still more from it.
-        return _next(member, member.epoch + 1, target, target_epoch, is_free, owned)
+        return _next(member, member.epoch, target, target_epoch, is_free, owned)
     if state is MemberState.UNRELEASED_PARTITIONS:
         return _next(member, member.epoch, target, target_epoch, is_free, owned)
     if owned is None or any(owned.values()):
