@@ -18,9 +18,10 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-# A broker here and now, with the addresses printed. Ctrl-C stops it.
+# A broker here and now, orders, and a live pipeline on Spark that totals them. Ctrl-C stops it.
 up: $(STAMP)
-	@$(BIN)/ottla up
+	@command -v java >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "Installing Java, which Spark needs."; apt-get -qq update && apt-get -qq install default-jre-headless >/dev/null; } || true
+	@$(BIN)/ottla up --demo
 
 # What CI runs.
 test: check unit sim integration compat

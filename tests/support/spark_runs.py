@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.fault_proxy import FaultProxy
 
 BROKER_KIND = Kind(os.environ.get("OTTLA_SPARK_BROKER", "ottla"))
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 SPARK_SETTINGS = {
     "spark.master": "local[2,4]",
     "spark.ui.enabled": "false",
@@ -36,11 +38,14 @@ def spark_session() -> Any:
     """The one session of this test process."""
     from pyspark.sql import SparkSession
 
+    from ottla.spark import register
+
     builder = SparkSession.builder
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    register(session)
     return session
 
 

@@ -14,6 +14,7 @@ from ottla.cli.properties_file import checked_config
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
+    from ottla.spark.pipelines.demo_process import DemoProcess
 
 DEFAULT_PORT = 9092
 DEFAULT_HTTP_PORT = 9644
@@ -25,6 +26,7 @@ DEFAULT_HTTP_PORT = 9644
         "ottla up",
         "ottla up --port 19092 --data ./data",
         "ottla up --fresh",
+        "ottla up --demo",
     ),
 )
 @click.option(
@@ -53,6 +55,7 @@ DEFAULT_HTTP_PORT = 9644
     help="Where metrics and health are told; 0 takes a free port.",
 )
 @click.option("--fresh", is_flag=True, help="Delete what an earlier 'up' kept there.")
+@click.option("--demo", is_flag=True, help="Make orders, and run a pipeline on Spark with them.")
 @click.option("--xdg-data-home", hidden=True, envvar="XDG_DATA_HOME", help="The user's data.")
 def up(
     *,
@@ -61,6 +64,7 @@ def up(
     port: int,
     http_port: int,
     fresh: bool,
+    demo: bool,
     xdg_data_home: str | None,
 ) -> None:
     """Start a broker here and now."""
@@ -91,8 +95,26 @@ def up(
         click.echo(f"  ottla consume greetings{option}")
         click.echo(f"  kcat -b {address} -L")
         note("\nCtrl-C stops it; the records stay.")
+        if demo and (process := start_demo(address)) is not None:
+            started.append(process)
 
-    serve(config, on_ready, http_address=(HOST, http_port))
+    started: list[DemoProcess] = []
+    try:
+        serve(config, on_ready, http_address=(HOST, http_port))
+    finally:
+        for process in started:
+            process.stop()
+
+
+def start_demo(address: str) -> DemoProcess | None:
+    """Make orders and run the pipeline, or say in a sentence why not and keep the broker."""
+    from ottla.spark.pipelines.demo_process import DemoProcess, missing
+
+    if (why := missing()) is not None:
+        note(f"\nThe broker runs, but not the pipeline. {why}")
+        return None
+    note("\nStarting Spark; the first totals come in half a minute.\n")
+    return DemoProcess(address)
 
 
 def default_directory(xdg_data_home: str | None) -> Path:

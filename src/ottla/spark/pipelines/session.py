@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def settings_of(definition: Definition, master: str | None, cores: int) -> dict[
         # 200 tasks for every aggregation, the default, are for clusters.
         settings["spark.sql.shuffle.partitions"] = str(max(2, cores))
         settings["spark.ui.enabled"] = "false"
+        settings["spark.pyspark.python"] = sys.executable  # the one that has Ottla
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.memory"] = "1g"
