@@ -482,12 +482,15 @@ def _config_entry(config: Any) -> ConfigEntry:
         (synonym.name, synonym.value, _named(CONFIG_SOURCES, synonym.source))
         for synonym in config.synonyms
     )
+    is_default = config.config_source == _DEFAULT_SOURCE
     default = next((s.value for s in config.synonyms if s.source == _DEFAULT_SOURCE), None)
+    if default is None and is_default and not config.is_sensitive:
+        default = config.value  # Kafka names no synonym for what no broker setting backs
     return ConfigEntry(
         config.name,
         None if config.is_sensitive else config.value,
         _named(CONFIG_SOURCES, config.config_source),
-        config.config_source == _DEFAULT_SOURCE,
+        is_default,
         config.read_only,
         config.is_sensitive,
         _named(CONFIG_TYPES, config.config_type),

@@ -27,6 +27,8 @@ from ottla.console.kafka.model import REBALANCING_STATES
 PACKAGE = Path(str(files("ottla.console")))
 STATIC = PACKAGE / "static"
 
+# The templates that others extend; their blocks are parts of those pages too.
+_FRAMES = ("_topic_frame.html", "base.html")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -77,7 +79,7 @@ def duration(seconds: float | None) -> str:
         return "–"
     whole = int(seconds)
     if whole < 1:
-        return "under 1s"
+        return "< 1s"
     for size, unit, smaller_size, smaller in (
         (86400, "d", 3600, "h"),
         (3600, "h", 60, "m"),
@@ -190,12 +192,26 @@ def page(
         "has_looked": bool(sampler.looks),
         **values,
     }
-    found = environment().get_template(template)
     target = request.headers.get("hx-target", "")
-    if target.startswith("live") and target in found.blocks:
-        context = found.new_context(known)
-        return HTMLResponse("".join(found.blocks[target](context)), status)
-    return HTMLResponse(found.render(known), status)
+    if target.startswith("live"):
+        return _part(template, target, known, status)
+    return HTMLResponse(environment().get_template(template).render(known), status)
+
+
+def _part(template: str, target: str, known: Mapping[str, Any], status: int) -> HTMLResponse:
+    """The block of a page that stands in the element of the same name.
+
+    A page that no longer has that part (a topic that is gone) is loaded anew.
+    """
+    for name in (template, *_FRAMES):
+        found = environment().get_template(name)
+        if target in found.blocks:
+            return HTMLResponse(
+                "".join(found.blocks[target](found.new_context(dict(known)))), status
+            )
+        if template in ("missing.html", "error.html"):
+            break
+    return HTMLResponse("", 200, headers={"hx-refresh": "true"})
 
 
 def fragment(template: str, values: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:

@@ -17,10 +17,12 @@ async def overview(request: Request) -> Response:
     digest = console.digest
     sampler = console.sampler
     topics = digest.topics.values()
+    own = [row for row in topics if not row.is_internal]
+    busiest = sorted(own, key=lambda row: (-row.rate, row.name))[:GROUPS_SHOWN]
     values = {
         "brokers": digest.brokers,
         "metadata": digest.view.metadata,
-        "topic_count": sum(not row.is_internal for row in topics),
+        "topic_count": len(own),
         "partition_count": sum(row.partition_count for row in topics),
         "group_count": len(digest.groups),
         "size_bytes": sum(row.size_bytes or 0 for row in topics),
@@ -32,11 +34,8 @@ async def overview(request: Request) -> Response:
             row.group_id: sampler.group_lags.recent(row.group_id, 60)
             for row in digest.slowest_groups[:GROUPS_SHOWN]
         },
-        "busiest": sorted(topics, key=lambda row: -row.rate)[:GROUPS_SHOWN],
-        "rates": {
-            row.name: sampler.topic_rates.recent(row.name, 60)
-            for row in sorted(topics, key=lambda row: -row.rate)[:GROUPS_SHOWN]
-        },
+        "busiest": busiest,
+        "rates": {row.name: sampler.topic_rates.recent(row.name, 60) for row in busiest},
         "troubled": digest.troubled_topics[:GROUPS_SHOWN],
         "events": list(sampler.events)[:EVENTS_SHOWN],
         "pipelines": await known_pipelines(console),

@@ -25,6 +25,8 @@ TABS = (
     ("produce", "Produce", "/produce"),
 )
 
+Offsets = dict[TopicPartition, tuple[int, int]]
+
 
 class PartitionRow(NamedTuple):
     partition: PartitionView
@@ -82,11 +84,14 @@ async def partitions(request: Request) -> Response:
     keys = [(topic, partition.number) for partition in found.partitions] if found else []
     latest = dict.fromkeys(keys, LATEST)
     ask = console.questions.offsets
-    stable: dict[TopicPartition, tuple[int, int]] = {}
-    ends: dict[TopicPartition, tuple[int, int]] = {}
+    watermarks: Offsets = {}
+    stable: Offsets = {}
+    ends: Offsets = {}
     if console.sampler.view.trouble is None:
-        stable, ends = await asyncio.gather(
+        # In this order: the later a question, the further its answer may be.
+        stable, watermarks, ends = await asyncio.gather(
             ask(view.metadata, latest, is_committed=True),
+            ask(view.metadata, latest, is_committed=False),
             ask(view.metadata, latest, is_committed=False, replica_id=DEBUGGING_REPLICA),
         )
     rows = []
@@ -96,7 +101,7 @@ async def partitions(request: Request) -> Response:
             PartitionRow(
                 partition,
                 view.start_offsets.get(key),
-                view.end_offsets.get(key),
+                watermarks[key][0] if key in watermarks else view.end_offsets.get(key),
                 stable[key][0] if key in stable else None,
                 ends[key][0] if key in ends else None,
                 view.sizes.get(key),
