@@ -96,6 +96,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long the cleaner rests when it found nothing to clean.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     long(
         "log.cleaner.dedupe.buffer.size",
@@ -103,6 +104,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Bytes of memory for the offset maps of all cleaner threads together.",
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     long(
         "log.cleaner.delete.retention.ms",
@@ -111,6 +113,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("How long tombstones of compacted topics stay readable, unless the topic says otherwise."),
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     boolean(
         "log.cleaner.enable",
@@ -127,6 +130,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
             "more collisions."
         ),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     integer(
         "log.cleaner.io.buffer.size",
@@ -135,6 +139,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes of read and write buffers for all cleaner threads together.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     double(
         "log.cleaner.io.max.bytes.per.second",
@@ -142,6 +147,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "The most bytes that all cleaner threads read and write in a second.",
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     long(
         "log.cleaner.max.compaction.lag.ms",
@@ -150,6 +156,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "After how long a record must become eligible for compaction.",
         validator=Between(1),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     double(
         "log.cleaner.min.cleanable.ratio",
@@ -158,6 +165,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "The share of not yet cleaned bytes from which a log is worth cleaning.",
         validator=Between(0, 1),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     long(
         "log.cleaner.min.compaction.lag.ms",
@@ -166,6 +174,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long a record stays uncompacted at least.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     integer(
         "log.cleaner.threads",
@@ -174,6 +183,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How many threads clean logs.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     listing(
         "log.cleanup.policy",

@@ -74,6 +74,7 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long the tombstones of a compacted topic stay readable.",
         validator=Between(0),
         synonyms=("log.cleaner.delete.retention.ms",),
+        used=True,
     ),
     long(
         "file.delete.delay.ms",
@@ -156,6 +157,7 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "After how long a record must become eligible for compaction.",
         validator=Between(1),
         synonyms=("log.cleaner.max.compaction.lag.ms",),
+        used=True,
     ),
     integer(
         "max.message.bytes",
@@ -200,6 +202,7 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "The share of not yet cleaned bytes from which the log is worth cleaning.",
         validator=Between(0, 1),
         synonyms=("log.cleaner.min.cleanable.ratio",),
+        used=True,
     ),
     long(
         "min.compaction.lag.ms",
@@ -208,6 +211,7 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long a record stays uncompacted at least.",
         validator=Between(0),
         synonyms=("log.cleaner.min.compaction.lag.ms",),
+        used=True,
     ),
     integer(
         "min.insync.replicas",

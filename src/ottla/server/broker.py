@@ -51,6 +51,7 @@ from ottla.server.publisher import ConfigView, Publisher
 from ottla.server.services import Services
 from ottla.server.ticker import Ticker
 from ottla.server.topic_creation import create_topics
+from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.failures import LogDirFailure
 from ottla.storage.log_manager import LogManager
 
@@ -130,6 +131,12 @@ class Broker:
         self.replicas = ReplicaManager(
             broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
         )
+        self.cleaner = LogCleaner(
+            runtime,
+            self.logs,
+            settings=self._cleaner_settings,
+            last_stable_offset_of=self._last_stable_offset_of,
+        )
         self.directories = DirectoryReporter(
             runtime,
             broker_id=self.broker_id,
@@ -169,6 +176,7 @@ class Broker:
             metadata=self.metadata,
             replicas=self.replicas,
             logs=self.logs,
+            cleaner=self.cleaner,
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,
@@ -218,6 +226,7 @@ class Broker:
                 self._after_directory_failure(directory.failure)
         self.directories.start(self._broker_epoch)
         self._schedule_duties()
+        self.cleaner.start()
         for acceptor in self._acceptors:
             acceptor.open()
         del self._health.reasons["start"]
@@ -227,6 +236,7 @@ class Broker:
         self._health.reasons["stop"] = "The broker is stopping."
         self._loop = None
         await self._ticker.stop()
+        await self.cleaner.stop()
         await self.directories.stop()
         if self._broker_epoch >= 0:
             try:
@@ -371,6 +381,23 @@ class Broker:
         if partition is None or not partition.is_open:
             return None
         return partition.high_watermark
+
+    def _last_stable_offset_of(self, topic_partition: TopicPartition) -> int | None:
+        partition = self.replicas.partitions.get(topic_partition)
+        if partition is None or not partition.is_open:
+            return None
+        return partition.last_stable_offset
+
+    def _cleaner_settings(self) -> CleanerSettings:
+        config = self.config
+        return CleanerSettings(
+            config.log_cleaner_threads,
+            config.log_cleaner_dedupe_buffer_size,
+            config.log_cleaner_io_buffer_load_factor,
+            config.log_cleaner_io_buffer_size,
+            config.log_cleaner_io_max_bytes_per_second,
+            config.log_cleaner_backoff_ms,
+        )
 
     def _warn_of_strays(self) -> None:
         strays = [one for one in self.logs.topic_partitions if one not in self.replicas.partitions]

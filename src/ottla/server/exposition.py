@@ -64,6 +64,7 @@ def render(services: Services) -> bytes:
     _add_topic_traffic(page, services)
     _add_cluster(page, services)
     _add_partitions(page, services)
+    _add_cleaner(page, services)
     _add_groups(page, services)
     _add_requests(page, services)
     return page.encode() + _process_metrics()
@@ -187,6 +188,40 @@ def _add_partitions(page: Page, services: Services) -> None:
     page.add("kafka_topic_partitions", "gauge", "Partitions", counts)
     for name, documentation in _PARTITION_GAUGES.items():
         page.add(name, "gauge", documentation, gauges[name])
+
+
+def _add_cleaner(page: Page, services: Services) -> None:
+    metrics = services.cleaner.metrics
+    recopied = metrics.bytes_written / metrics.bytes_read if metrics.bytes_read else 0.0
+    since_ms = services.runtime.clock.wall_ms() - metrics.last_round_ms
+    gauges = {
+        "logcleaner_cleaner_recopy_percent": ("Share of cleaned bytes that stayed", 100 * recopied),
+        "logcleaner_max_buffer_utilization_percent": (
+            "How full the offset map of the last cleaning was",
+            100 * metrics.buffer_utilization,
+        ),
+        "logcleaner_max_clean_time_secs": ("Seconds of the last cleaning", metrics.clean_seconds),
+        "logcleaner_max_compaction_delay_secs": (
+            "By how much max.compaction.lag.ms is exceeded",
+            metrics.compaction_delay_ms_max / 1000,
+        ),
+        "logcleanermanager_max_dirty_percent": (
+            "The dirtiest log's share of bytes that could be cleaned",
+            100 * metrics.dirty_ratio_max,
+        ),
+        "logcleanermanager_time_since_last_run_ms": ("Since logs were looked at", since_ms),
+    }
+    for name, (documentation, value) in gauges.items():
+        page.add(f"kafka_log_{name}", "gauge", documentation, [("", value)])
+    page.add(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "gauge",
+        "Partitions whose cleaning failed",
+        [
+            (label("logDirectory", one.path), services.cleaner.uncleanable_count(one))
+            for one in services.logs.directories
+        ],
+    )
 
 
 def _add_groups(page: Page, services: Services) -> None:

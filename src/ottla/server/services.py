@@ -17,6 +17,7 @@ from ottla.server.fetch_sessions import FetchSessions
 from ottla.server.metrics import Metrics
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.publisher import ConfigView
+from ottla.storage.cleaner import LogCleaner
 from ottla.storage.log_manager import LogManager
 
 
@@ -38,6 +39,7 @@ class Services:
     metadata: MetadataNode
     replicas: ReplicaManager
     logs: LogManager
+    cleaner: LogCleaner
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: MarkerWriter

@@ -3,9 +3,11 @@
 A suffix says how far the work got. `.deleted` files were about to be removed. `.cleaned`
 files were being written and are worthless. `.swap` files are complete and were about to
 replace the segments in their range, which may or may not be gone already; unless a `.cleaned`
-file with a lower or equal offset shows that the replacement was still being made.
+file with a lower or equal offset shows that the replacement was still being made. A `.swap`
+index without its log is of a replacement that was given up, or is built anew.
 
-Runs before anything of the partition is in use. Repeating it after a crash is harmless.
+Runs before anything of the partition is in use. Repeating it after a crash is harmless, as every
+step is durable before the next one builds upon it.
 """
 
 from ottla.runtime.interfaces import Disk
@@ -23,15 +25,22 @@ def settle_leftovers(disk: Disk, directory: str) -> list[SegmentFileName]:
     cleaned_from = min(
         (name.offset for name in names if name.state is FileState.CLEANED), default=_NO_OFFSET
     )
+    complete = {
+        name.offset
+        for name in names
+        if name.state is FileState.SWAP and name.kind is FileKind.LOG and name.offset < cleaned_from
+    }
     swaps: list[SegmentFileName] = []
     for name in names:
-        if name.state is FileState.SWAP and name.offset < cleaned_from:
+        if name.state is FileState.SWAP and name.offset in complete:
             swaps.append(name)
         elif name.state is not FileState.LIVE:
             disk.remove(_path(directory, name))
     live = [name for name in names if name.state is FileState.LIVE]
     if swaps:
         live = _complete_swap(disk, directory, live, swaps)
+    # A name that came back later would undo what has happened since.
+    disk.sync_dir(directory)
     return sorted(live, key=lambda name: (name.offset, name.kind.value))
 
 
@@ -48,7 +57,11 @@ def _complete_swap(
             disk.remove(_path(directory, name))
         else:
             kept.append(name)
-    for name in swaps:
+    # Replaced and replacement together would hold the same offsets twice.
+    disk.sync_dir(directory)
+    for name in sorted(swaps, key=lambda name: name.kind is FileKind.LOG):
+        if name.kind is FileKind.LOG:
+            disk.sync_dir(directory)
         settled = name._replace(state=FileState.LIVE)
         disk.rename(_path(directory, name), _path(directory, settled))
         if settled not in kept:

@@ -41,7 +41,7 @@ from ottla.storage.core.producer_state import (
 )
 from ottla.storage.core.transaction_index import AbortedTransaction
 from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull
-from ottla.storage.log_trimming import TrimmableLog
+from ottla.storage.log_replacing import ReplaceableLog
 from ottla.storage.producer_replay import (
     Marker,
     marker_of,
@@ -78,7 +78,7 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
-class PartitionLog(TrimmableLog):
+class PartitionLog(ReplaceableLog):
     __slots__ = ()
 
     # Appending.

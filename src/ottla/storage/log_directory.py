@@ -1,6 +1,6 @@
 """One of the broker's `log.dirs`: its lock, whose it is, its checkpoints, which partitions it has.
 
-Starting must not depend on how many partitions there are: the directory is listed and three
+Starting must not depend on how many partitions there are: the directory is listed and four
 checkpoint files are read, and nothing of a partition is touched until someone uses it.
 
 Owned by the LogManager, on the event loop.
@@ -23,6 +23,7 @@ from ottla.storage.failures import (
 )
 from ottla.storage.files import clean_shutdown, meta_properties
 from ottla.storage.files.checkpoint import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -64,6 +65,7 @@ class LogHandle:
     __slots__ = (
         "_size_bytes",
         "_topic_id",
+        "clean_offset",
         "config",
         "directory",
         "high_watermark",
@@ -85,6 +87,7 @@ class LogHandle:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        clean_offset: int | None = None,
         needs_recovery: bool = False,
     ) -> None:
         self.directory = directory
@@ -97,12 +100,14 @@ class LogHandle:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.high_watermark = high_watermark
+        self.clean_offset = clean_offset
         self._topic_id: UUID | None = None
         self._size_bytes: int | None = None
 
     def adopt(self, log: PartitionLog) -> None:
         """The log is open now."""
         self.log = log
+        log.clean_offset = self.clean_offset
         self.needs_recovery = False
         self._size_bytes = None
 
@@ -111,6 +116,7 @@ class LogHandle:
         if self.log is not None:
             self.recovery_point = self.log.recovery_point
             self.log_start_offset = self.log.log_start_offset
+            self.clean_offset = self.log.clean_offset
             self.log = None
 
     @property
@@ -251,6 +257,7 @@ class LogDirectory:
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         start_offsets = self._read_offsets(LOG_START_OFFSETS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        clean_offsets = self._read_offsets(CLEANER_OFFSETS)
         for name in disk.listdir(self.path):
             parsed = parse_partition_directory_name(name)
             path = f"{self.path}/{name}"
@@ -267,6 +274,7 @@ class LogDirectory:
                     recovery_point=recovery_points.get(topic_partition, Offset(0)),
                     log_start_offset=start_offsets.get(topic_partition, Offset(0)),
                     high_watermark=high_watermarks.get(topic_partition, Offset(0)),
+                    clean_offset=clean_offsets.get(topic_partition),
                     needs_recovery=not self.had_clean_shutdown,
                 )
 
@@ -323,11 +331,25 @@ class LogDirectory:
             handle.high_watermark = high_watermarks.get(topic_partition, handle.high_watermark)
         return {tp: Offset(handle.high_watermark) for tp, handle in self.handles.items()}
 
+    def clean_offsets(self) -> dict[TopicPartition, Offset]:
+        """Up to where each log was compacted, of those that ever were."""
+        offsets = {
+            topic_partition: handle.clean_offset if handle.log is None else handle.log.clean_offset
+            for topic_partition, handle in self.handles.items()
+        }
+        return {tp: Offset(offset) for tp, offset in offsets.items() if offset is not None}
+
+    def write_clean_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Late ones only make the next cleaning longer, so a thread may write them."""
+        if offsets or CLEANER_OFFSETS in self._last_written:
+            self._write(CLEANER_OFFSETS, offsets)
+
     def write_all(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write every checkpoint now."""
         self.write_recovery_points()
         self.write_log_start_offsets()
         self.write_high_watermarks(high_watermarks)
+        self.write_clean_offsets(self.clean_offsets())
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         if self.failure is not None:

@@ -308,9 +308,13 @@ class LogManager:
         paths = ", ".join(one.path for one in self._directories)
         return LogDirFailure(paths, "; ".join(dict.fromkeys(map(str, causes))))
 
+    def config_of(self, handle: LogHandle) -> TopicConfig:
+        """The configuration of a log, whether or not it is open."""
+        return handle.config or self._config_of(handle.topic_partition.topic)
+
     def _options(self, handle: LogHandle) -> OpenOptions:
         return OpenOptions(
-            handle.config or self._config_of(handle.topic_partition.topic),
+            self.config_of(handle),
             had_clean_shutdown=not handle.needs_recovery,
             recovery_point=handle.recovery_point,
             log_start_offset=handle.log_start_offset,

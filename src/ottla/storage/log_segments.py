@@ -51,6 +51,18 @@ class LogSegments:
         del self._segments[at]
         del self._bases[at]
 
+    def __contains__(self, segment: object) -> bool:
+        return any(one is segment for one in self._segments)
+
+    def replace(self, replaced: list[Segment], replacement: Segment) -> None:
+        """Put one segment in the place of several neighbours, the active one not among them."""
+        at = bisect_left(self._bases, replacement.base_offset)
+        end = at + len(replaced)
+        if self._segments[at:end] != replaced or end >= len(self._segments):
+            raise InvariantError(f"{replaced} are not closed segments of this log")
+        self._segments[at:end] = [replacement]
+        self._bases[at:end] = [replacement.base_offset]
+
     def floor_index(self, offset: int) -> int:
         """The place of the segment that holds `offset` if any does; -1 before the first."""
         return bisect_right(self._bases, offset) - 1

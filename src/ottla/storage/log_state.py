@@ -40,6 +40,7 @@ from ottla.storage.files.partition_metadata import FILE_NAME as PARTITION_METADA
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.replacement import Replacement
 from ottla.storage.segment import Segment
 
 NEVER_MS = (1 << 63) - 1
@@ -78,6 +79,7 @@ class LogState:
         "_pending_removals",
         "_pool",
         "_producers",
+        "_replacement",
         "_roll_after_timestamp_ms",
         "_roll_at_wall_ms",
         "_rules",
@@ -86,6 +88,7 @@ class LogState:
         "_segments",
         "_snapshots",
         "_timestamp_ahead_ms_max",
+        "clean_offset",
         "config",
         "directory",
         "failure",
@@ -140,6 +143,9 @@ class LogState:
         self._is_new_directory = loaded.has_new_names or loaded.log_end_offset == 0
         self._generation = 0
         self._pending_removals: list[tuple[int, list[str]]] = []
+        self._replacement: Replacement | None = None
+        # Up to where the log was compacted, exclusive; None if it never was.
+        self.clean_offset: int | None = None
         self._latest_epoch = -1
         self._note_latest_epoch()
         self.update_config(config)
@@ -276,6 +282,8 @@ class LogState:
 
     def _delete_segments(self, segments: list[Segment]) -> None:
         """Take segments out of the log; their files go once no reader can hold them."""
+        if self._replacement is not None and self._replacement.concerns(segments):
+            self._settle_replacement()
         paths: list[str] = []
         for segment in segments:
             self._segments.remove(segment)
@@ -297,6 +305,12 @@ class LogState:
                 if self._disk.exists(path):
                     self._disk.remove(path)
         self._pending_removals = kept
+
+    def _settle_replacement(self) -> None:
+        """Undo or complete, durably, a replacement of segments that is under way."""
+        replacement, self._replacement = self._replacement, None
+        if replacement is not None:
+            replacement.settle()
 
     # Leader epochs.
 
@@ -456,6 +470,7 @@ class LogState:
             try:
                 self._producers.end_offset = Offset(self.log_end_offset)
                 self._snapshots.take(self._producers)
+                self._settle_replacement()
                 self.remove_deleted_files()
             except OSError as error:
                 raise self.fail(error) from error

@@ -53,6 +53,9 @@ class TrimmableLog(LogState):
 
         A checkpoint that says otherwise must not outlive a crash, so it is lowered first.
         """
+        self._settle_replacement()
+        if self.clean_offset is not None:
+            self.clean_offset = min(self.clean_offset, offset)
         self._generation += 1
         self._has_new_names = True
         if offset < self.recovery_point:

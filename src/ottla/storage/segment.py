@@ -65,6 +65,8 @@ class Segment:
         "_first_timestamp_ms",
         "_index_bytes_max",
         "_index_cache",
+        "_index_state",
+        "_log_state",
         "_max_timestamp",
         "_offset_index",
         "_offset_unsaved",
@@ -99,9 +101,12 @@ class Segment:
         index_bytes_max: int,
         created_ms: int,
         roll_jitter_ms: int = 0,
+        state: FileState = FileState.LIVE,
     ) -> None:
         self._disk = disk
         self._directory = directory
+        # Files of a cleaned segment wear a suffix until those that it replaces are gone.
+        self._log_state = self._index_state = state
         self.base_offset = base_offset
         self.offset_max = base_offset + RELATIVE_OFFSET_MAX
         self.size = size
@@ -170,7 +175,10 @@ class Segment:
         segment._adopt_empty_indexes()
         return segment
 
-    def path(self, kind: FileKind, state: FileState = FileState.LIVE) -> str:
+    def path(self, kind: FileKind, state: FileState | None = None) -> str:
+        """Where a file of this segment is, or would be in another `state`."""
+        if state is None:
+            state = self._log_state if kind is FileKind.LOG else self._index_state
         return f"{self._directory}/{segment_file_name(Offset(self.base_offset), kind, state)}"
 
     def __repr__(self) -> str:
@@ -674,6 +682,21 @@ class Segment:
                 marked.append(target)
         self.log.retire()
         return marked
+
+    def rename_indexes(self, state: FileState) -> None:
+        """Give the index files the names of another state."""
+        for kind in INDEX_KINDS:
+            path = self.path(kind)
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path(kind, state))
+        self._index_state = state
+
+    def rename_log(self, state: FileState) -> None:
+        """Give the log file the name of another state; who reads it is not disturbed."""
+        path = self.path(FileKind.LOG, state)
+        self._disk.rename(self.log.path, path)
+        self.log.path = path
+        self._log_state = state
 
     def move_to(self, pool: FilePool) -> None:
         """Let another pool open the log file from now on."""
