@@ -225,9 +225,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def hold(self) -> None:
-        """Read nothing until `release`: the broker is not ready."""
+        """Answer nothing until `release`: the broker is not ready.
+
+        Called while the connection is made, when uvloop does not pause yet: it starts to read
+        right after. So reading is paused a turn later, and what came until then is kept.
+        """
         self._is_blocked = True
-        self._update_reading()
+        asyncio.get_running_loop().call_soon(self._update_reading)
 
     def release(self) -> None:
         self._is_blocked = False
@@ -252,12 +256,13 @@ class Connection(asyncio.BufferedProtocol):
     def _take_frames(self, view: memoryview, end: int) -> None:
         """Dispatch each whole frame in `view[:end]`, then keep what is left.
 
-        Called only while nothing must be waited for: reading is paused otherwise.
+        Called only while nothing must be waited for, as reading is paused otherwise, and by a
+        connection on hold, which keeps everything.
         """
         position = 0
         self._is_in_call = True
         bytes_max = self.owner.request_bytes_max
-        goes_on = True
+        goes_on = not self._is_blocked
         while goes_on and end - position >= 4:
             (length,) = LENGTH.unpack_from(view, position)
             if not REQUEST_BYTES_MIN <= length <= bytes_max:
