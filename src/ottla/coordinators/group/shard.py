@@ -240,7 +240,7 @@ class GroupShard:
         record = decode_record(key, value)
         if isinstance(record, OffsetRecord):
             self.offsets.replay(producer_id, record.key, record.value)
-            if record.value is not None and producer_id < 0:
+            if record.value is not None:
                 self._ensure_group(record.key.group_id)
         elif isinstance(record, GroupRecord):
             self._replay_classic(record)

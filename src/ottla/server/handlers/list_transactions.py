@@ -35,10 +35,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
             current.state is not TransactionState.DEAD
             and (not producer_ids or current.producer_id in producer_ids)
             and (not request.state_filters or current.state in states)
-            and (
-                duration_ms < 0
-                or (current.start_ms >= 0 and now_ms - current.start_ms > duration_ms)
-            )
+            and (duration_ms < 0 or now_ms - current.start_ms > duration_ms)
             and (pattern is None or pattern.fullmatch(one.transactional_id) is not None)
         )
 

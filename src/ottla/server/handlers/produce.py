@@ -48,7 +48,6 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_REQUIRED_ACKS,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.INVALID_TXN_STATE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -123,7 +122,7 @@ def _append_all(
                 else:
                     guard = guards.get(TopicPartition(name, index), NO_VERIFICATION_GUARD)
                     if isinstance(guard, KafkaError):
-                        raise guard
+                        raise RequestRefusedError(guard.code, guard.message)
                     partition, appended = services.replicas.append_guarded(
                         name, index, records, acks=acks, guard=guard
                     )

@@ -52,8 +52,8 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
         try:
             decided = await _commit(services, call, request, wanted)
         except KafkaError as error:
-            decided = [_told(call, error.code)] * len(wanted)
-    return _answer(request, codes, decided)
+            decided = [error.code] * len(wanted)
+    return _answer(request, codes, [_told(call, one) for one in decided])
 
 
 async def _commit(
@@ -96,6 +96,8 @@ async def _commit(
 def _told(call: Call, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOAD_IN_PROGRESS_FROM:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # old clients do not expect it (KAFKA-7296)
+    if code is ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.ILLEGAL_GENERATION  # producers know no other word for it
     return code
 
 
