@@ -13,11 +13,13 @@ from ottla.cli.output import note, print_fields
 from ottla.cli.properties_file import checked_config
 
 if TYPE_CHECKING:
+    from ottla.console.server import BackgroundConsole
     from ottla.server.broker import Broker
     from ottla.spark.pipelines.demo_process import DemoProcess
 
 DEFAULT_PORT = 9092
 DEFAULT_HTTP_PORT = 9644
+DEFAULT_CONSOLE_PORT = 9680
 
 
 @click.command(
@@ -54,6 +56,15 @@ DEFAULT_HTTP_PORT = 9644
     show_default=True,
     help="Where metrics and health are told; 0 takes a free port.",
 )
+@click.option(
+    "--console-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_CONSOLE_PORT,
+    show_default=True,
+    help="Where the web console is; a free port is taken if another program has this one.",
+)
+@click.option("--console/--no-console", default=True, help="Serve the web console, or do not.")
 @click.option("--fresh", is_flag=True, help="Delete what an earlier 'up' kept there.")
 @click.option("--demo", is_flag=True, help="Make orders, and run a pipeline on Spark with them.")
 @click.option("--xdg-data-home", hidden=True, envvar="XDG_DATA_HOME", help="The user's data.")
@@ -63,6 +74,8 @@ def up(
     data: Path | None,
     port: int,
     http_port: int,
+    console_port: int,
+    console: bool,
     fresh: bool,
     demo: bool,
     xdg_data_home: str | None,
@@ -88,7 +101,17 @@ def up(
     def on_ready(broker: Broker) -> None:
         host, real_port = broker.listeners["PLAINTEXT"]
         address = f"{host}:{real_port}"
-        print_fields([("Broker", address), ("Metrics", metrics_url(broker)), ("Data", directory)])
+        beside = start_console(address, console_port) if console else None
+        if beside is not None:
+            started.append(beside)
+        print_fields(
+            [
+                ("Broker", address),
+                *([("Console", beside.address)] if beside is not None else []),
+                ("Metrics", metrics_url(broker)),
+                ("Data", directory),
+            ]
+        )
         option = "" if real_port == DEFAULT_PORT else f" -b {address}"
         click.echo(f"\nTry it:\n  ottla topic create greetings{option}")
         click.echo(f"  echo hello | ottla produce greetings{option}")
@@ -98,12 +121,28 @@ def up(
         if demo and (process := start_demo(address)) is not None:
             started.append(process)
 
-    started: list[DemoProcess] = []
+    started: list[DemoProcess | BackgroundConsole] = []
     try:
         serve(config, on_ready, http_address=(HOST, http_port))
     finally:
         for process in started:
             process.stop()
+
+
+def start_console(address: str, port: int) -> BackgroundConsole | None:
+    """The console beside the broker, or a sentence why there is none."""
+    from importlib.util import find_spec
+
+    from ottla.console.server import serve_in_background
+
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
+        note("There is no console: install it with: pip install 'ottla[console]'\n")
+        return None
+    client = {"bootstrap.servers": address}
+    try:
+        return serve_in_background(client, port=port)
+    except OSError:
+        return serve_in_background(client, port=0)
 
 
 def start_demo(address: str) -> DemoProcess | None:

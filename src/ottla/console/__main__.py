@@ -1,4 +1,4 @@
-"""The console as a child process: settings as JSON in its argument, its address on stdout.
+"""The console as a child of `ottla up`: a listening socket by number, settings on stdin.
 
 It lives for as long as its stdin is open, so that it ends with the process that started it,
 however that ends.
@@ -7,20 +7,20 @@ however that ends.
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 
-from ottla.console.server import serve
+from ottla.console.server import serve_on
 from ottla.console.settings import ConsoleSettings
+from ottla.console.web.app import create_app
 
 
 def main() -> None:
-    settings = ConsoleSettings(**json.loads(sys.argv[1]))
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    settings = ConsoleSettings(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        serve(settings, lambda address: print(json.dumps({"address": address}), flush=True))
-    except OSError as error:
-        print(json.dumps({"error": error.strerror or str(error)}), flush=True)
+    serve_on(listener, create_app(settings))
 
 
 def _end_with_parent() -> None:

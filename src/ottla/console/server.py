@@ -1,7 +1,9 @@
 """Runs the console: as a program, or beside a broker.
 
 uvicorn catches signals for itself, which would take Ctrl-C from a broker that runs in the same
-process; so `ottla up` starts the console in a process of its own and ends it with itself.
+process, and pages must not wait for a broker that is busy; so `ottla up` starts the console in a
+process of its own. The parent binds the port, so that it knows the address at once, and hands the
+socket on. The child's stdin is its lease of life: it ends with its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
-
-import uvicorn
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ottla.console.settings import DEFAULT_PORT, LOOPBACK, ConsoleSettings
-from ottla.console.web.app import create_app
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 # Open tails and pulses never end by themselves.
 STOP_S_MAX = 2
@@ -26,16 +28,26 @@ _BACKLOG = 128
 
 def serve(settings: ConsoleSettings, on_ready: Callable[[str], None]) -> None:
     """Serve until a signal; `on_ready` is told the address."""
-    listener = _listen(settings.host, settings.port)
+    from ottla.console.web.app import create_app
+
+    listener = listen(settings.host, settings.port)
+    app = create_app(settings)
+    on_ready(address_of(listener, settings.host))
+    serve_on(listener, app)
+
+
+def serve_on(listener: socket.socket, app: Starlette) -> None:
+    """Serve on a socket that listens, until a signal."""
+    import uvicorn
+
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         log_level="warning",
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=STOP_S_MAX,
         server_header=False,
     )
-    on_ready(address_of(listener, settings.host))
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -46,39 +58,29 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; OSError if it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except BaseException:
         listener.close()
         raise
-    listener.listen(_BACKLOG)
     return listener
 
 
 class BackgroundConsole:
-    """A console in a process of its own; ends with `close`, or when its parent is gone."""
+    """A console in a process of its own; ends with `stop`, or when its parent is gone."""
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process = process
         self.address = address
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process; its stdin is its lease of life."""
+    def stop(self) -> None:
+        """End the process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -86,8 +88,6 @@ class BackgroundConsole:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
 
 def serve_in_background(
@@ -98,25 +98,31 @@ def serve_in_background(
     is_read_only: bool = False,
     pipelines_directory: str | None = None,
 ) -> BackgroundConsole:
-    """Start a console beside this process and return once it listens; OSError if it cannot."""
-    asked = {
-        "client": dict(client),
-        "host": host,
-        "port": port,
-        "is_read_only": is_read_only,
-        "pipelines_directory": pipelines_directory,
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ottla.console", json.dumps(asked)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the parent, who then closes this
+    """Start a console beside this process; its address listens when this returns.
+
+    OSError if the port is taken. The pages answer as soon as the child has been imported.
+    """
+    settings = ConsoleSettings(
+        client=dict(client),
+        host=host,
+        port=port,
+        is_read_only=is_read_only,
+        pipelines_directory=pipelines_directory,
     )
-    line = process.stdout.readline() if process.stdout is not None else ""
-    answer = json.loads(line) if line.strip() else {"error": "it ended at once"}
-    console = BackgroundConsole(process, answer.get("address", ""))
-    if "error" in answer:
-        console.close()
-        raise OSError(answer["error"])
-    return console
+    listener = listen(host, port)
+    try:
+        address = address_of(listener, host)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ottla.console", str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,  # Ctrl-C is for the parent, who then stops this
+        )
+    finally:
+        listener.close()
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(asdict(settings)) + "\n")
+        process.stdin.flush()
+    return BackgroundConsole(process, address)
