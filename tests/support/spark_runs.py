@@ -34,7 +34,7 @@ SPARK_SETTINGS = {
 }
 
 
-def spark_session() -> Any:
+def spark_session(master: str | None = None) -> Any:
     """The one session of this test process."""
     from pyspark.sql import SparkSession
 
@@ -43,6 +43,8 @@ def spark_session() -> Any:
     builder = SparkSession.builder
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
+    if master is not None:
+        builder = builder.config("spark.master", master)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     register(session)
