@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: install up test check unit integration sim compat crash fuzz bench lock clean
+.PHONY: install up test check unit integration sim compat console spark crash fuzz bench lock clean
 
 install: $(STAMP)
 
@@ -20,11 +20,11 @@ $(STAMP): pyproject.toml requirements.lock
 
 # A broker here and now, orders, and a live pipeline on Spark that totals them. Ctrl-C stops it.
 up: $(STAMP)
-	@command -v java >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "Installing Java, which Spark needs."; apt-get -qq update && apt-get -qq install default-jre-headless >/dev/null; } || true
+	@tools/install_system.sh java:default-jre-headless
 	@$(BIN)/ottla up --demo
 
 # What CI runs.
-test: check unit sim integration compat
+test: check unit sim integration compat console spark
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -41,9 +41,19 @@ unit: $(STAMP)
 sim: $(STAMP)
 	$(PYTEST) -n 2 tests/sim
 
-# Real processes and sockets.
+# Real processes and sockets; clients whose histories are judged while the broker is killed.
 integration: $(STAMP)
-	$(PYTEST) tests/integration
+	$(PYTEST) tests/integration tests/exactly_once
+
+# Every page of the console in a browser, against a real broker.
+console: $(STAMP)
+	@tools/install_system.sh chromium:chromium
+	$(PYTEST) tests/console
+
+# Local Spark and real brokers.
+spark: $(STAMP)
+	@tools/install_system.sh java:default-jre-headless
+	$(PYTEST) tests/spark
 
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
