@@ -16,7 +16,11 @@ from support import transaction_conversations as said
 from support.conversations import both_brokers, converse_with_each
 from support.wire import Wire
 
-OVERRIDES = {"num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+OVERRIDES = {
+    "num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "unstable.api.versions.enable": "true",
+}
 
 CONVERSATIONS = [
     said.commit_and_abort_as_v2,
@@ -26,6 +30,7 @@ CONVERSATIONS = [
     said.list_and_describe,
     said.verify,
     said.ask_for_impossible_timeouts,
+    said.ask_for_two_phases,
     said.end_what_is_not_open,
     said.end_twice,
     said.add_what_cannot_be_added,

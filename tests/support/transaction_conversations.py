@@ -402,6 +402,15 @@ def ask_for_impossible_timeouts(talk: Talk) -> None:
         speaker.init(version, transactional_id="")
 
 
+def ask_for_two_phases(talk: Talk) -> None:
+    """KIP-939, where the broker's configuration does not allow it."""
+    speaker = Speaker(talk, "phases", "phases")
+    speaker.init(6)
+    speaker.init(6, enable2_pc=True)
+    speaker.init(6, keep_prepared_txn=True)
+    speaker.init(6, enable2_pc=True, keep_prepared_txn=True)
+
+
 def end_what_is_not_open(talk: Talk) -> None:
     speaker = Speaker(talk, "ends")
     unknown = {"transactional_id": talk.name("nobody")}

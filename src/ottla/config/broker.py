@@ -178,6 +178,7 @@ class BrokerConfig:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool
+    unstable_api_versions_enable: bool
 
     advertised_controller_listeners: tuple[Listener, ...]
     values: Mapping[str, ConfigValue]  # of every key, after dynamic changes

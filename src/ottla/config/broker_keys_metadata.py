@@ -273,6 +273,7 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "Whether request versions that are still in development are offered.",
         internal=True,
+        used=True,
     ),
     boolean(
         "unstable.feature.versions.enable",

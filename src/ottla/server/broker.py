@@ -42,7 +42,7 @@ from ottla.server.directories import (
 )
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessions
-from ottla.server.handlers import ADVERTISED, HANDLERS
+from ottla.server.handlers import ADVERTISED, ADVERTISED_WITH_UNSTABLE, HANDLERS
 from ottla.server.health import Health
 from ottla.server.http import HttpServer, Page
 from ottla.server.listener import Acceptor, ConnectionLimits
@@ -185,7 +185,9 @@ class Broker:
                 lambda: runtime.random.randint(1, SESSION_ID_MAX),
             ),
             producer_ids=self.producer_ids,
-            advertised_versions=ADVERTISED,
+            advertised_versions=ADVERTISED_WITH_UNSTABLE
+            if config.unstable_api_versions_enable
+            else ADVERTISED,
         )
 
     @property

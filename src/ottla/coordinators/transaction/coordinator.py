@@ -152,10 +152,16 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdentity | None,
         is_two_phase: bool = False,
+        keeps_prepared: bool = False,
     ) -> InitResult:
         """An id and an epoch that fences whoever used this transactional id before."""
         try:
-            self._check_init(transactional_id, timeout_ms, is_two_phase=is_two_phase)
+            self._check_init(
+                transactional_id,
+                timeout_ms,
+                is_two_phase=is_two_phase,
+                keeps_prepared=keeps_prepared,
+            )
             spare: int | None = None
             while True:
                 try:
@@ -170,11 +176,15 @@ class TransactionCoordinator:
         except KafkaError as error:
             return InitResult(error.code)
 
-    def _check_init(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool) -> None:
+    def _check_init(
+        self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool, keeps_prepared: bool
+    ) -> None:
         config = self._config()
         _check_id(transactional_id)
         if is_two_phase and not config.transaction_two_phase_commit_enable:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keeps_prepared:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not is_two_phase and not 0 < timeout_ms <= config.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 

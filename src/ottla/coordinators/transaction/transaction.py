@@ -25,6 +25,7 @@ from ottla.coordinators.transaction.metadata import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     TransactionMetadata,
 )
@@ -258,7 +259,7 @@ class Transaction:
         bumps = server_version >= EPOCH_BUMPING_VERSION
         return self._enter(
             current._replace(
-                producer_epoch=current.producer_epoch + 1,
+                producer_epoch=min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX),
                 state=TransactionState.PREPARE_ABORT,
                 last_update_ms=now_ms,
                 previous_producer_id=current.producer_id,

@@ -48,6 +48,9 @@ from ottla.server.handlers import (
 # Produce is advertised from 0, or old librdkafka turns compression off; only these are parsed.
 PRODUCE_VERSIONS = (3, VERSIONS[ApiKey.PRODUCE][1])
 
+# Version 6 is Kafka's, but not released: `unstable.api.versions.enable` offers it.
+INIT_PRODUCER_ID_VERSIONS = (0, init_producer_id.UNSTABLE_VERSION)
+
 
 def _typed(key: ApiKey, handle: TypedHandle) -> Handler:
     return Handler(key, VERSIONS[key], typed=handle)
@@ -75,7 +78,7 @@ HANDLERS = (
     _typed(ApiKey.CREATE_TOPICS, create_topics.handle),
     _typed(ApiKey.DELETE_TOPICS, delete_topics.handle),
     _typed(ApiKey.DELETE_RECORDS, delete_records.handle),
-    _typed(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle),
+    Handler(ApiKey.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSIONS, typed=init_producer_id.handle),
     _typed(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
     _typed(ApiKey.ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.handle),
     _typed(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_to_txn.handle),
@@ -101,3 +104,7 @@ HANDLERS = (
 )
 
 ADVERTISED = {int(handler.key): VERSIONS[handler.key] for handler in HANDLERS}
+ADVERTISED_WITH_UNSTABLE = {
+    **ADVERTISED,
+    int(ApiKey.INIT_PRODUCER_ID): INIT_PRODUCER_ID_VERSIONS,
+}

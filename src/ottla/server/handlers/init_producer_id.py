@@ -1,8 +1,11 @@
 """InitProducerId: an identity for an idempotent or a transactional producer.
 
-Versions 0 to 5. Without a transactional id each request gets a fresh id at epoch 0, also when
-the producer names the one that it had: its old sequence numbers are not continued (KIP-360). With
-one, whoever used it before is fenced, and what that one left open is aborted first.
+Versions 0 to 5, and 6 where unstable versions are offered. Without a transactional id each request
+gets a fresh id at epoch 0, also when the producer names the one that it had: its old sequence
+numbers are not continued (KIP-360). With one, whoever used it before is fenced, and what that one
+left open is aborted first. Version 6 can ask for transactions that an outside coordinator ends
+(KIP-939): such a transaction has no timeout. To keep one that is prepared is refused, as in Apache
+Kafka 4.3.
 """
 
 from typing import Any
@@ -12,17 +15,20 @@ from ottla.coordinators.transaction.metadata import (
     NO_PRODUCER_ID,
     ProducerIdentity,
 )
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import duration_ms, given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
 PRODUCER_FENCED_FROM = 4
+UNSTABLE_VERSION = 6
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _REFUSED = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
+    if call.version >= UNSTABLE_VERSION and not services.config.unstable_api_versions_enable:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This version is not released yet")
     had = ProducerIdentity(
         given(request, "producer_id", NO_PRODUCER_ID),
         given(request, "producer_epoch", NO_PRODUCER_EPOCH),
@@ -39,6 +45,8 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
         request.transactional_id,
         timeout_ms=duration_ms(request.transaction_timeout),
         expected=None if had == NOBODY else had,
+        is_two_phase=given(request, "enable2_pc", False),
+        keeps_prepared=given(request, "keep_prepared_txn", False),
     )
     code = result.error_code
     if code is ErrorCode.PRODUCER_FENCED and call.version < PRODUCER_FENCED_FROM:

@@ -7,6 +7,7 @@ transaction is open, from 2 on a pattern that the whole id must match (KIP-1152)
 import re
 from typing import Any
 
+from ottla.coordinators.group.consumer.regexes import compile_regex
 from ottla.coordinators.transaction.states import LABELS, TransactionState
 from ottla.coordinators.transaction.transaction import Transaction
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -55,9 +56,4 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
 
 
 def _pattern(text: str | None) -> "re.Pattern[str] | None":
-    if not text:
-        return None
-    try:
-        return re.compile(text)
-    except re.error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
+    return compile_regex(text) if text else None
