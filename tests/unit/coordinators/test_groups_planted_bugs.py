@@ -93,8 +93,8 @@ def wait_for_ever_for_a_revocation(patch: Patch) -> None:
 
 
 def downgrade_without_a_rebalance(patch: Patch) -> None:
-    def quiet(*arguments: Any) -> bool:
-        is_classic = honest(*arguments)
+    def quiet(*arguments: Any, **named: Any) -> bool:
+        is_classic = honest(*arguments, **named)
         arguments[3].needs_rebalance = False
         return is_classic
 

@@ -39,6 +39,7 @@ from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
 from ottla.coordinators.group.members import Waiter
 from ottla.coordinators.group.records import group_record
 from ottla.coordinators.group.requests import (
+    NO_MEMBER_ID,
     JoinRequest,
     LeavingMember,
     SyncRequest,
@@ -123,11 +124,7 @@ class Membership:
                 decide_join(_alive(group), request, context, out)
 
             self._decide(
-                led,
-                group_id,
-                waiter,
-                decide,
-                lambda error: join_error(error.code, request.member_id),
+                led, group_id, waiter, decide, lambda error: join_error(error.code, NO_MEMBER_ID)
             )
         elif request.member_id:
             tell(waiter, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.coordinators.group.classic_group import ClassicGroup
-from ottla.coordinators.group.consumer.decisions import check_commit, may_commit
+from ottla.coordinators.group.consumer.decisions import check_commit, may_commit, stale
 from ottla.coordinators.group.consumer.group import ConsumerGroup
 from ottla.coordinators.group.consumer.member import ConsumerMember
 from ottla.coordinators.group.consumer.migration import group_tombstones
@@ -121,8 +121,7 @@ class GroupShard:
             if member is not None and not may_commit(
                 member, request.generation, one.topic_id, one.partition
             ):
-                codes.append(ErrorCode.STALE_MEMBER_EPOCH)
-                continue
+                raise stale(member)  # all of it or nothing
             metadata = one.metadata or ""
             if len(metadata) > characters_max or len(metadata.encode()) > STRING_BYTES_MAX:
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -152,7 +151,9 @@ class GroupShard:
             return check_commit(
                 group,
                 request.member_id,
+                request.instance_id,
                 request.generation,
+                is_transactional=request.is_transactional,
                 is_old_version=(
                     not request.is_transactional and request.version < GROUP_ID_NOT_FOUND_FROM
                 ),

@@ -23,15 +23,10 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     operations = (
         GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     )
-    return {
-        "groups": [
-            {**_describe(services, group_id), "authorized_operations": operations}
-            for group_id in request.group_ids
-        ]
-    }
+    return {"groups": [_describe(services, group_id, operations) for group_id in request.group_ids]}
 
 
-def _describe(services: Services, group_id: str) -> Fields:
+def _describe(services: Services, group_id: str, operations: int) -> Fields:
     try:
         group = services.groups.consumer_group(group_id)
     except KafkaError as error:
@@ -44,6 +39,7 @@ def _describe(services: Services, group_id: str) -> Fields:
             "assignment_epoch": 0,
             "assignor_name": "",
             "members": [],
+            "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
         }
     return {
         "error_code": ErrorCode.NONE,
@@ -54,6 +50,7 @@ def _describe(services: Services, group_id: str) -> Fields:
         "assignment_epoch": max(group.target_epoch.epoch, 0),
         "assignor_name": group.preferred_assignor() or services.groups.default_assignor(group_id),
         "members": [_member(services, group, one) for one in group.members.values()],
+        "authorized_operations": operations,
     }
 
 
@@ -67,10 +64,18 @@ def _member(services: Services, group: ConsumerGroup, member: ConsumerMember) ->
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topics),
         "subscribed_topic_regex": member.regex or "",
-        "assignment": _assignment(services, member.assigned),
+        "assignment": _assignment(services, _held(member)),
         "target_assignment": _assignment(services, group.target_of(member.member_id)),
         "member_type": CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     }
+
+
+def _held(member: ConsumerMember) -> Owned:
+    """All that it may be reading, what it is about to give back included."""
+    held = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.pending_revocation.items():
+        held.setdefault(topic_id, set()).update(partitions)
+    return held
 
 
 def _assignment(services: Services, partitions: Owned) -> Fields:

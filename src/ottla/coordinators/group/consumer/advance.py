@@ -60,7 +60,7 @@ class Turn:
         self._after = after
         self._replaced_id = replaced_id  # a static member whose place it takes
         self._regexes: Mapping[str, ResolvedRegex] = group.regexes
-        self._epoch = group.epoch
+        self.epoch = group.epoch
         self._target_epoch = group.target_epoch.epoch
         self._target = group.target_of(replaced_id or after.member_id)
 
@@ -69,14 +69,11 @@ class Turn:
         before, after, group = self._before, self._after, self._group
         if after != before:
             self._out.records.append(member_record(group.group_id, after))
-        has_changed = (
-            before is None
-            or before.topics != after.topics
-            or (before.regex or "") != (after.regex or "")
-        )
+        known = before or ConsumerMember(after.member_id)
+        has_changed = known.topics != after.topics or (known.regex or "") != (after.regex or "")
         if has_changed or group.is_metadata_stale or self._is_regex_old():
             self._look_at_topics(has_changed)
-        if self._epoch > self._target_epoch and self._is_assignment_due():
+        if self.epoch > self._target_epoch and self._is_assignment_due():
             self._assign()
         return self._reconcile(owned, has_changed)
 
@@ -101,8 +98,8 @@ class Turn:
             names |= resolved.topics
         found = metadata_hash(names, image)
         if has_changed or found != group.metadata_hash:
-            self._epoch += 1
-            out.records.append(group_epoch_record(group.group_id, GroupEpoch(self._epoch, found)))
+            self.epoch += 1
+            out.records.append(group_epoch_record(group.group_id, GroupEpoch(self.epoch, found)))
             if group.has_partition_metadata:
                 out.records.append(tombstone(PARTITION_METADATA_TYPE, group.group_id))
         out.is_metadata_fresh = True
@@ -159,9 +156,9 @@ class Turn:
             if target != group.targets.get(member_id):
                 out.records.append(target_member_record(group.group_id, member_id, target))
         now_ms = self._context.now.wall_ms
-        out.records.append(target_epoch_record(group.group_id, TargetEpoch(self._epoch, now_ms)))
+        out.records.append(target_epoch_record(group.group_id, TargetEpoch(self.epoch, now_ms)))
         self._target = targets[self._after.member_id]
-        self._target_epoch = self._epoch
+        self._target_epoch = self.epoch
 
     # Reconciliation
 
@@ -192,7 +189,7 @@ class Turn:
 
     def _wanted_target(self) -> Target:
         """The target without topics that the member no longer wants, if it is older than that."""
-        if self._target_epoch == self._epoch:
+        if self._target_epoch == self.epoch:
             return self._target
         names = set(self._after.topics)
         resolved = self._regexes.get(self._after.regex or "")

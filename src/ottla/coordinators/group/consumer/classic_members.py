@@ -74,7 +74,10 @@ def decide_join(
     )
     turn = Turn(group, context, out, before=before, after=after, replaced_id=replaced_id)
     member = turn.take(_owned(subscription.owned, context.image))
-    if replaced_id is not None and decide_downgrade(group, [replaced_id], context, out, member):
+    leaving = replaced_id or (member_id if before is not None else None)
+    if leaving is not None and decide_downgrade(
+        group, [leaving], context, out, joining=member, epoch=turn.epoch
+    ):
         out.timers.clear()
     else:
         now_ms = context.now.monotonic_ms

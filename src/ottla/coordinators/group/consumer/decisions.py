@@ -213,20 +213,24 @@ def check_size(
 
 
 def check_commit(
-    group: ConsumerGroup, member_id: str, epoch: int, *, is_old_version: bool
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    *,
+    is_transactional: bool,
+    is_old_version: bool,
 ) -> ConsumerMember | None:
-    """Who commits; None for an admin where nobody is in the group. Epochs: `may_commit`."""
+    """Who commits; None for somebody outside the group who may. Older epochs: `may_commit`."""
     if epoch < 0 and not group.members:
         return None
+    if is_transactional and epoch == -1 and not member_id and instance_id is None:
+        return None  # a producer that was not told which member it works for
     member = group.member(member_id)
     if is_old_version and member.classic is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if epoch == member.epoch:
-        return member
-    if member.classic is not None:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-    if epoch > member.epoch or epoch < 0:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+    if epoch > member.epoch:
+        raise stale(member)
     return member
 
 
@@ -238,15 +242,20 @@ def may_commit(member: ConsumerMember, epoch: int, topic_id: UUID, partition: in
     return since is not None and since <= epoch
 
 
+def stale(member: ConsumerMember) -> KafkaError:
+    """What a member of another epoch is told, in the words of its protocol."""
+    return KafkaError(
+        ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    )
+
+
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
     """Refuse to tell offsets to a member of another epoch, who would start from old ones."""
     if member_id is None and epoch < 0:
         return
     member = group.member(member_id or "")
     if epoch != member.epoch:
-        raise KafkaError(
-            ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
-        )
+        raise stale(member)
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:

@@ -47,6 +47,7 @@ from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 NO_TARGET_EPOCH = TargetEpoch(-1, 0)
+INITIAL_EPOCH = 1  # of a group that nobody joined yet, as in Kafka 4.3: members begin with 2
 # Ids handed out and not used yet. A stranger can ask for any number; the oldest are forgotten.
 HANDED_OUT_MAX = 10_000
 
@@ -66,7 +67,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = INITIAL_EPOCH
         self.metadata_hash = 0
         self.target_epoch = NO_TARGET_EPOCH
         self.targets: dict[str, Target] = {}

@@ -100,11 +100,14 @@ def decide_downgrade(
     leaving: Collection[str],
     context: Context,
     out: Decision,
+    *,
     joining: ConsumerMember | None = None,
+    epoch: int | None = None,
 ) -> bool:
     """Turn the group into a classic one if only classic members stay; whether that is so.
 
-    `joining` is a static member that takes the place of the one that leaves.
+    `joining` takes the place of the one that leaves: a static member that came back, or the same
+    member in the classic protocol. `epoch` is the group's if this very decision has moved it.
     """
     staying = [one for one in group.members.values() if one.member_id not in leaving]
     has_consumer_leaving = any(
@@ -123,12 +126,14 @@ def decide_downgrade(
         return False
     staying_ids = {one.member_id for one in staying}
     out.records += group_tombstones(group, also=staying_ids - set(group.members))
-    out.records.append(group_record(group.group_id, _classic_metadata(group, staying, context)))
+    generation = group.epoch if epoch is None else epoch
+    metadata = _classic_metadata(generation, staying, context)
+    out.records.append(group_record(group.group_id, metadata))
     out.removed += [one for one in leaving if one not in staying_ids]
     out.becomes_classic = True
     # A group of members that all have what they shall have may go on as it is.
     out.needs_rebalance = joining is None or any(
-        not one.is_reconciled_to(group.epoch) for one in staying
+        not one.is_reconciled_to(generation) for one in staying
     )
     return True
 
@@ -223,7 +228,7 @@ def _held(
 
 
 def _classic_metadata(
-    group: ConsumerGroup, staying: list[ConsumerMember], context: Context
+    generation: int, staying: list[ConsumerMember], context: Context
 ) -> GroupMetadata:
     protocol = _common_protocol(staying)
     members = []
@@ -244,7 +249,7 @@ def _classic_metadata(
         )
     return GroupMetadata(
         CONSUMER_PROTOCOL_TYPE,
-        group.epoch,
+        generation,
         protocol,
         members[0].member_id,
         context.now.wall_ms,

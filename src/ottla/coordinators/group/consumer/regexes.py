@@ -16,7 +16,11 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 REGEX_CHARACTERS_MAX = 4096
 COMPILED_MAX = 1024  # expressions kept compiled
 
-_REFUSED = re.compile(r"\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9]|\\k|[*+?}]\+")
+# RE2/J repeats nothing more than a thousand times.
+_REFUSED = re.compile(
+    r"\{\d*,?(?:[1-9]\d{4,}|[2-9]\d{3}|1(?:[1-9]\d\d|0[1-9]\d|00[1-9]))\b|"
+    r"\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9]|\\k|[*+?}]\+"
+)
 _CLASSES = {
     r"\pL": "A-Za-z",
     r"\p{L}": "A-Za-z",

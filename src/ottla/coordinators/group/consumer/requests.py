@@ -77,7 +77,7 @@ def _check_join(request: HeartbeatRequest) -> None:
         raise _invalid("RebalanceTimeoutMs must be provided in first request.")
     if request.owned is None or any(request.owned.values()):
         raise _invalid("TopicPartitions must be empty when (re-)joining.")
-    if not request.topics and not request.regex:
+    if request.topics is None and request.regex is None:
         raise _invalid(
             "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
         )
