@@ -5,6 +5,7 @@ look for in its output. They run as Java classes, as Kafka's shell scripts start
 """
 
 import json
+import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -167,6 +168,8 @@ def test_kafka_metadata_quorum_describes_status_and_replication(
         server = ("--bootstrap-server", broker.bootstrap)
         assert "Leader" in tool(command, *server, "describe", "--replication")
     with judge.judging("kafka-metadata-quorum", "status from controller"):
+        # The tool would look for a controller that nobody serves for most of a minute.
+        socket.create_connection(("127.0.0.1", broker.ports.controller), timeout=5).close()
         server = ("--bootstrap-controller", broker.controller_bootstrap)
         assert "LeaderId:" in tool(command, *server, "describe", "--status")
 
@@ -324,7 +327,7 @@ def test_kafka_consumer_groups_shows_members(
     one = ("--bootstrap-server", broker.bootstrap, "--group", group)
     name = "kafka-consumer-groups"
     with (
-        judge.judging(name, f"describe members, {protocol}"),
+        judge.judging(name, f"describe members ({protocol})"),
         member(broker, group, topic, protocol) as client_id,
     ):
         text = tool(GROUPS, *one, "--describe", "--members", "--verbose")
