@@ -1,0 +1,165 @@
+"""The half of `spark_write.py` that runs inside Spark's Python."""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.spark_write import PARTITIONS, ROUNDS, SIZES, WORDS, median_rate
+
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+def session(jars: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    from ottla.spark import register
+
+    builder = SparkSession.builder
+    for name, value in {**SETTINGS, **({"spark.jars": jars} if jars else {})}.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    register(made)
+    return made
+
+
+def create_topic(bootstrap: str, name: str) -> None:
+    from ottla.client.client import Client
+    from ottla.client.config import ClientConfig
+    from ottla.spark.pipelines.definition import NewTopic
+    from ottla.spark.pipelines.topics import create_topic as create
+
+    with Client(ClientConfig.of(bootstrap)) as client:
+        create(client, name, NewTopic(PARTITIONS, -1, {}))
+
+
+def compare(spark: Any, bootstrap: str, formats: Sequence[str]) -> dict[str, Any]:
+    rows = []
+    for size, records in SIZES.items():
+        for kind in ("batch", "streaming"):
+            seconds: dict[str, list[float]] = {name: [] for name in formats}
+            for number in range(ROUNDS + 1):
+                for name in formats:
+                    topic = f"{kind}-{size}-{name}-{number}"
+                    create_topic(bootstrap, topic)
+                    took = _write(spark, kind, name, bootstrap, topic, records, size)
+                    if number:  # the first round warms up
+                        seconds[name].append(took)
+            rates = {name: median_rate(records, seconds[name]) for name in formats}
+            rows.append({"load": f"{kind}, {size} B", "kafka": rates.get("kafka"), **rates})
+    return {"rows": rows}
+
+
+def _write(
+    spark: Any, kind: str, name: str, bootstrap: str, topic: str, records: int, size: int
+) -> float:
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    value = f"rpad(CAST({{}} AS STRING), {size}, 'x') AS value"
+    key = "CAST({} AS STRING) AS key"
+    if kind == "batch":
+        frame = spark.range(0, records, 1, 2).selectExpr(key.format("id"), value.format("id"))
+        began = time.perf_counter()
+        frame.write.format(name).mode("append").options(**options).save()
+        return time.perf_counter() - began
+    source = spark.readStream.format("rate-micro-batch")
+    source = source.option("rowsPerBatch", records // 4).option("numPartitions", 2).load()
+    frame = source.selectExpr(key.format("value"), value.format("value"))
+    checkpoint = tempfile.mkdtemp()
+    query = frame.writeStream.format(name).options(**options)
+    query = query.option("checkpointLocation", checkpoint)
+    began = time.perf_counter()
+    running = query.trigger(processingTime="0 seconds").start()
+    while True:
+        last = running.lastProgress
+        if last is not None and last["batchId"] >= 3:
+            break
+        if not running.isActive:
+            raise RuntimeError(f"the query ended: {running.exception()}")
+        time.sleep(0.005)
+    took = time.perf_counter() - began
+    running.stop()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return took
+
+
+def word_count(spark: Any, bootstrap: str, records: int) -> dict[str, Any]:
+    """Fill a topic, then count its words exactly once into another; rates over time."""
+    for topic in ("lines", "word-counts"):
+        create_topic(bootstrap, topic)
+    began = time.perf_counter()
+    frame = spark.range(0, records, 1, 8).selectExpr(f"concat('w', id * 7919 % {WORDS}) AS value")
+    target = {"kafka.bootstrap.servers": bootstrap, "topic": "lines"}
+    frame.write.format("ottla").mode("append").options(**target).save()
+    filled = time.perf_counter() - began
+    source = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": "lines",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "500000",
+    }
+    lines = spark.readStream.format("ottla").options(**source).load()
+    counts = lines.selectExpr("CAST(value AS STRING) AS key").groupBy("key").count()
+    output = counts.selectExpr("key", "CAST(count AS STRING) AS value")
+    sink = {"kafka.bootstrap.servers": bootstrap, "topic": "word-counts"}
+    began = time.perf_counter()
+    query = output.writeStream.format("ottla").options(**sink).outputMode("update")
+    query = query.option("checkpointLocation", tempfile.mkdtemp())
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination()
+    took = time.perf_counter() - began
+    found = spark.read.format("ottla").options(
+        **{**sink, "subscribe": "word-counts", "kafka.isolation.level": "read_committed"}
+    )
+    newest = found.load().groupBy("key").agg({"offset": "max"}).count()
+    total = (
+        found.load()
+        .selectExpr("CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS LONG) AS n")
+        .groupBy("key")
+        .max("n")
+        .groupBy()
+        .sum("max(n)")
+        .first()[0]
+    )
+    return {
+        "records": records,
+        "fill_s": round(filled, 1),
+        "word_count_s": round(took, 1),
+        "records_per_s": round(records / took),
+        "words": newest,
+        "counted": total,
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    bootstrap, result, jars, command, *rest = argv
+    spark = session(jars)
+    formats = ("kafka", "ottla") if jars else ("ottla",)
+    if command == "compare":
+        found = compare(spark, bootstrap, formats)
+    else:
+        found = word_count(spark, bootstrap, int(rest[0]))
+    Path(result).write_text(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
