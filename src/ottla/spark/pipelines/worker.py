@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -69,12 +70,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(arguments: argparse.Namespace, events: Events, ending: Event) -> int:
     definition = load_pipeline(arguments.reference, os.environ)
+    warming = subprocess.Popen([sys.executable, "-m", "ottla.spark.pipelines.warm_up"])
     session = spark_session(definition, arguments.master)
     queries = start_queries(session, definition, arguments.checkpoint, trigger=arguments.trigger)
     events.send("started", queries=[query.name for query in queries])
     try:
         return _watch(queries, events, ending)
     finally:
+        warming.kill()
+        warming.wait()
         for query in queries:
             if query.isActive:
                 query.stop()
