@@ -1,0 +1,153 @@
+"""The same pipeline on a standalone Spark cluster, with worker processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+from bench.brokers import ROOT, free_port
+
+from ottla.protocol.api import ApiKey
+from support.fault_proxy import Fault, FaultProxy
+from support.file_stream import FileStream
+from support.spark_runs import broker, create_topic, produce, read_topic
+
+pytestmark = pytest.mark.timeout(600)
+
+SPARK_HOME = Path(pyspark.__file__).parent
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A master and two workers of one core each."""
+    directory = tmp_path_factory.mktemp("cluster")
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> None:
+        with (directory / f"{len(processes)}.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [str(SPARK_HOME / "bin" / "spark-class"), name, *arguments],
+                    stdout=log,
+                    stderr=log,
+                    cwd=directory,
+                    start_new_session=True,
+                    env={
+                        **os.environ,
+                        "SPARK_HOME": str(SPARK_HOME),
+                        "SPARK_LOCAL_IP": "127.0.0.1",
+                        "SPARK_DAEMON_MEMORY": "256m",
+                        "PYSPARK_PYTHON": sys.executable,
+                        "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
+                    },
+                )
+            )
+
+    ports = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())]
+    start("org.apache.spark.deploy.master.Master", *ports)
+    for number in range(2):
+        place = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
+        size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}")]
+        start("org.apache.spark.deploy.worker.Worker", *place, *size, address)
+    try:
+        _wait_for_workers(directory / "0.log")
+        yield address
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+
+def _wait_for_workers(log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while log.read_text().count("Registering worker") < 2:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+def test_an_example_runs_unchanged_on_a_cluster(master: str, tmp_path: Path) -> None:
+    with broker(tmp_path / "broker") as process:
+        create_topic(process.bootstrap, "lines", 2)
+        lines = (ROOT / "examples/word_count/data/lines.txt").read_bytes().splitlines()
+        produce(process.bootstrap, "lines", [(None, line) for line in lines])
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("ottla")),
+                *("pipeline", "run", "examples/word_count/pipeline.toml"),
+                *("--once", "--master", master),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env={
+                **os.environ,
+                "OTTLA_BROKERS": process.bootstrap,
+                "OTTLA_PIPELINES": str(tmp_path / "pipelines"),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m pyspark-shell",
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+        )
+        log = tmp_path / "pipelines" / "word-count" / "run.log"
+        assert done.returncode == 0, f"{done.stderr}\n{log.read_text()[-3000:]}"
+        counts = {m.key(): int(m.value()) for m in read_topic(process.bootstrap, "word-counts")}
+        assert counts[b"kafka"] == 3
+        status = json.loads((tmp_path / "pipelines/word-count/status.json").read_text())
+        assert (status["state"], status["master"]) == ("finished", master)
+
+
+def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
+    master: str, tmp_path: Path
+) -> None:
+    proxy = FaultProxy(("127.0.0.1", 0))
+    with proxy, broker(tmp_path / "broker", proxy=proxy):
+        bootstrap = f"127.0.0.1:{proxy.port}"
+        create_topic(bootstrap, "out", 2)
+        stream = FileStream(tmp_path / "stream", bootstrap, ["out"])
+        for file in range(3):
+            stream.add(file, count=2000, padding=100)  # beyond what a message carries
+        killed: list[int] = []
+
+        def kill_executor(pid: int | None) -> None:
+            ancestors = psutil.Process(pid).parents() if pid else []
+            for one in ancestors:
+                if EXECUTOR in " ".join(one.cmdline()):
+                    killed.append(one.pid)
+                    one.kill()
+
+        fault = proxy.arm(Fault(ApiKey.METADATA, 2, "before", kill_executor))
+        program = str(ROOT / "tests" / "support" / "file_stream.py")
+        done = subprocess.run(
+            [sys.executable, program, str(stream.directory), bootstrap, master],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
+                "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m pyspark-shell",
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert fault.is_done.is_set()
+        found = Counter(("out", message.value()) for message in read_topic(bootstrap, "out"))
+        assert found == stream.expected
