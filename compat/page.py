@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 
 from bench.brokers import KAFKA_VERSION, ROOT
 
-from compat import allow_list, scenario, toolchains
+from compat import allow_list, scenario, toolchains, transactions
 
 PATH = ROOT / "docs" / "compatibility.md"
 
@@ -23,6 +23,7 @@ NOT_OFFERED: dict[str, tuple[str, ...]] = {
         "delete_records",
         "delete_topic",
         "produce/edges",
+        "transactions/*",
     ),
     "kafkajs": ("consume",),
 }
@@ -42,7 +43,16 @@ CAPABILITIES: tuple[tuple[str, str], ...] = (
     ("add partitions", "add_partitions"),
     ("delete records", "delete_records"),
     ("delete the topic", "delete_topic"),
+    ("commit a transaction", "transactions/commit*"),
+    ("abort one", "transactions/abort"),
+    ("read committed, and uncommitted", "transactions/read *"),
+    ("offsets in a transaction", "transactions/send offsets*"),
+    ("resume after an abort", "transactions/resume *"),
+    ("a zombie is fenced", "transactions/fence *"),
+    ("a transaction times out", "transactions/time out"),
+    ("nothing undone is ever seen", "transactions/nothing *"),
 )
+STEP_NAMES = (*scenario.STEP_NAMES, *transactions.STEP_NAMES)
 
 INTRODUCTION = f"""\
 # Compatibility
@@ -74,7 +84,7 @@ def is_offered(client: str, step: str) -> bool:
 
 
 def _cell(client: str, pattern: str, listed: Sequence[str]) -> str:
-    steps = [step for step in scenario.STEP_NAMES if fnmatch(step, pattern)]
+    steps = [step for step in STEP_NAMES if fnmatch(step, pattern)]
     offered = [step for step in steps if is_offered(client, step)]
     if not offered:
         return "n/a"

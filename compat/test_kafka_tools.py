@@ -413,12 +413,8 @@ def test_kafka_groups_lists_groups_of_every_type(
             assert group not in rows
 
 
-def test_transactions_and_reassignment_tools_list_nothing_pending(
-    broker: BrokerProcess, judge: Judge
-) -> None:
+def test_reassignment_tool_lists_nothing_pending(broker: BrokerProcess, judge: Judge) -> None:
     server = ("--bootstrap-server", broker.bootstrap)
-    with judge.judging("kafka-transactions", "list"):
-        tool(f"{TOOLS}.TransactionsCommand", *server, "list")
     with judge.judging("kafka-reassign-partitions", "list"):
         answer = tool(f"{TOOLS}.reassign.ReassignPartitionsCommand", *server, "--list")
         assert "No partition reassignments found" in answer

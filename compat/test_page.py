@@ -2,7 +2,7 @@
 
 from fnmatch import fnmatch
 
-from compat import allow_list, page, scenario, toolchains
+from compat import allow_list, page, toolchains
 
 
 def test_page_is_current() -> None:
@@ -14,7 +14,7 @@ def test_page_is_current() -> None:
 def test_listed_steps_of_clients_exist() -> None:
     listed = allow_list.load()
     for client in toolchains.DRIVERS:
-        assert set(listed.get(client, ())) <= set(scenario.STEP_NAMES)
+        assert set(listed.get(client, ())) <= set(page.STEP_NAMES)
 
 
 def test_allow_list_is_written_as_it_is_dumped() -> None:
@@ -22,6 +22,6 @@ def test_allow_list_is_written_as_it_is_dumped() -> None:
 
 
 def test_every_step_belongs_to_a_capability() -> None:
-    for step in scenario.STEP_NAMES:
+    for step in page.STEP_NAMES:
         titles = [title for title, pattern in page.CAPABILITIES if fnmatch(step, pattern)]
         assert len(titles) == 1, (step, titles)

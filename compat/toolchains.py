@@ -146,6 +146,7 @@ DRIVERS: dict[str, Callable[[], Driver]] = {
 TRANSACTION_DRIVERS: dict[str, Callable[[], Driver]] = {
     "confluent-kafka": lambda: _python("confluent_transactions"),
     "aiokafka": lambda: _python("aio_transactions"),
+    "kafka-python": lambda: _python("kafka_python_transactions"),
     "franz-go": lambda: _franz_go("./transactions", "franzgo-transactions"),
     "kafkajs": lambda: _kafkajs("transactions.js"),
     "java": lambda: _java("TransactionDriver"),
