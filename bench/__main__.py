@@ -11,9 +11,10 @@ from bench.groups import compare_groups
 from bench.run import compare, compare_starts
 from bench.scale import PARTITIONS, compare_scale
 from bench.table import Row, as_text
+from bench.transactions import is_transactional
 
-GROUPS = ("produce", "batches", "fetch", "librdkafka", "java", "start", "groups")
-CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java"))
+GROUPS = ("produce", "batches", "fetch", "librdkafka", "java", "transactions", "start", "groups")
+CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -59,7 +60,10 @@ def main(argv: Sequence[str]) -> int:
         if CLIENT_GROUPS & set(groups):
             rows, _notes = compare(kinds, effort, groups, _say)
             sections["Requests"] = [row for row in rows if _is_raw(row)]
-            sections["Clients"] = [row for row in rows if not _is_raw(row)]
+            sections["Clients"] = [
+                row for row in rows if not (_is_raw(row) or is_transactional(row))
+            ]
+            sections["Exactly once"] = [row for row in rows if is_transactional(row)]
         if "start" in groups:
             sections["Start and memory"] = compare_starts(kinds, effort, _say)
         if "groups" in groups:

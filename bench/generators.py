@@ -36,7 +36,8 @@ class LoadFailed(Exception):
     """The load generator ended with an error; the sentence is its own."""
 
 
-def _run(command: list[str], *, environment: dict[str, str] | None = None) -> str:
+def run_program(command: list[str], *, environment: dict[str, str] | None = None) -> str:
+    """What the program printed; it is a failed load when it fails or never ends."""
     try:
         done = subprocess.run(
             command,
@@ -80,7 +81,7 @@ def rawload(broker: BrokerProcess, topic: str, **flags: object) -> Sample:
     command = [_rawload(), "-addr", broker.bootstrap, "-pid", str(broker.pid), "-topic", topic]
     for name, value in flags.items():
         command.append(f"-{name}={value}".lower() if value is True else f"-{name}={value}")
-    answer = json.loads(_run(command))
+    answer = json.loads(run_program(command))
     return {key: value for key, value in answer.items() if isinstance(value, int | float)}
 
 
@@ -124,7 +125,7 @@ def librdkafka_produce(broker: BrokerProcess, topic: str, records: int, size: in
 
     def work() -> float:
         began = time.monotonic()
-        _run([*command, "-l", str(path)])
+        run_program([*command, "-l", str(path)])
         return time.monotonic() - began
 
     return _timed(broker, records, size, work)
@@ -138,7 +139,7 @@ def librdkafka_consume(broker: BrokerProcess, topic: str, records: int, size: in
 
     def work() -> float:
         began = time.monotonic()
-        _run([*command, "-c", str(records), "-f", "", "-X", "fetch.wait.max.ms=100"])
+        run_program([*command, "-c", str(records), "-f", "", "-X", "fetch.wait.max.ms=100"])
         return time.monotonic() - began
 
     return _timed(broker, records, size, work)
@@ -198,7 +199,7 @@ def java_produce(broker: BrokerProcess, topic: str, records: int, size: int) -> 
     command = java_command(main_class, *load, *server, *settings, jvm=CLIENT_JVM)
 
     def work() -> float:
-        last = _run(command, environment=quiet_environment()).strip().splitlines()[-1]
+        last = run_program(command, environment=quiet_environment()).strip().splitlines()[-1]
         return records / float(last.split("records sent, ")[1].split(" records/sec")[0])
 
     return _timed(broker, records, size, work)
@@ -213,7 +214,7 @@ def _assign_consumer() -> Path:
     built = CACHE / "bench" / "java"
     built.mkdir(parents=True, exist_ok=True)
     source = ROOT / "bench" / "java" / "AssignConsumer.java"
-    _run([javac, "-cp", f"{kafka_jars()}/*", "-d", str(built), str(source)])
+    run_program([javac, "-cp", f"{kafka_jars()}/*", "-d", str(built), str(source)])
     return built
 
 
@@ -232,7 +233,9 @@ def java_consume(
         command = java_command("AssignConsumer", *wanted, jvm=CLIENT_JVM, classpath=folder)
 
         def assigned() -> float:
-            seconds: float = json.loads(_run(command, environment=quiet_environment()))["seconds"]
+            seconds: float = json.loads(run_program(command, environment=quiet_environment()))[
+                "seconds"
+            ]
             return seconds
 
         return _timed(broker, records, size, assigned)
@@ -242,7 +245,7 @@ def java_consume(
     command = java_command(main_class, *asked, *count, jvm=CLIENT_JVM)
 
     def grouped() -> float:
-        last = _run(command, environment=quiet_environment()).strip().splitlines()[-1]
+        last = run_program(command, environment=quiet_environment()).strip().splitlines()[-1]
         columns = [column.strip() for column in last.split(",")]
         # The time of fetching alone: joining the group is another matter.
         return float(columns[7]) / 1e3 * records / float(columns[4])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench import generators, loads
+from bench import generators, loads, transactions
 from bench.brokers import BrokerProcess, Kind, Missing, start_fresh
 from bench.generators import LoadFailed
 from bench.loads import Effort, Load
@@ -98,6 +98,7 @@ def compare(
             for load in (
                 *loads.raw_loads(effort),
                 *loads.client_loads(effort, by_group=by_group),
+                *transactions.transaction_loads(effort),
             )
             if load.group in groups
         ]

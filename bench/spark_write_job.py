@@ -102,7 +102,9 @@ def _write(
 
 
 def word_count(spark: Any, bootstrap: str, records: int) -> dict[str, Any]:
-    """Fill a topic, then count its words exactly once into another; rates over time."""
+    """Fill a topic, then count its words exactly once into another."""
+    from ottla.spark.sink_batches import exactly_once_batches
+
     for topic in ("lines", "word-counts"):
         create_topic(bootstrap, topic)
     began = time.perf_counter()
@@ -121,7 +123,7 @@ def word_count(spark: Any, bootstrap: str, records: int) -> dict[str, Any]:
     output = counts.selectExpr("key", "CAST(count AS STRING) AS value")
     sink = {"kafka.bootstrap.servers": bootstrap, "topic": "word-counts"}
     began = time.perf_counter()
-    query = output.writeStream.format("ottla").options(**sink).outputMode("update")
+    query = output.writeStream.foreachBatch(exactly_once_batches(**sink)).outputMode("update")
     query = query.option("checkpointLocation", tempfile.mkdtemp())
     running = query.trigger(availableNow=True).start()
     running.awaitTermination()
