@@ -38,7 +38,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class HistoryClient {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final long CALL_MS_MAX = 8_000;
+    private static final long CALL_MS_MAX = 6_000;
     private static final Duration POLL = Duration.ofMillis(100);
     private static final Duration CLOSE = Duration.ofMillis(500);
 
@@ -125,7 +125,7 @@ public final class HistoryClient {
     private Properties settings() {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
-        settings.put("request.timeout.ms", "3000");
+        settings.put("request.timeout.ms", "2000");
         settings.put("default.api.timeout.ms", String.valueOf(CALL_MS_MAX));
         settings.put("reconnect.backoff.ms", "50");
         settings.put("reconnect.backoff.max.ms", "300");
@@ -135,12 +135,12 @@ public final class HistoryClient {
     private KafkaProducer<String, String> producer(String transactional) {
         Properties settings = settings();
         settings.put("enable.idempotence", "true");
-        settings.put("delivery.timeout.ms", "5000");
-        settings.put("max.block.ms", String.valueOf(CALL_MS_MAX));
+        settings.put("delivery.timeout.ms", "3000");
+        settings.put("max.block.ms", "2500");
         settings.put("linger.ms", "0");
         if (transactional != null) {
             settings.put("transactional.id", transactional);
-            settings.put("transaction.timeout.ms", "6000");
+            settings.put("transaction.timeout.ms", "4000");
         }
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }

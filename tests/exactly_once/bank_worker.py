@@ -10,6 +10,7 @@ import sys
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from exactly_once import bank
+from exactly_once.clients import KEEP_BROKERS
 
 BATCH_MAX = 20
 CALL_S_MAX = 8.0
@@ -22,6 +23,7 @@ class Worker:
             "socket.timeout.ms": 3_000,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 300,
+            **KEEP_BROKERS,
             "log_level": 0,
         }
         self._producer = Producer(

@@ -23,13 +23,20 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from exactly_once.history import Key, Outcome, Pair, Poll, Send, Step
 from exactly_once.workload import Kind, Plan, PlannedSend, key_of, partition_of, topic_of
 
-TRANSACTION_TIMEOUT_MS = 6_000
-DELIVERY_TIMEOUT_MS = 5_000
-REQUEST_TIMEOUT_MS = 3_000
-CALL_S_MAX = 8.0
+# Short, so that pauses and restarts outlast them and leave outcomes unknown.
+TRANSACTION_TIMEOUT_MS = 4_000
+DELIVERY_TIMEOUT_MS = 3_000
+REQUEST_TIMEOUT_MS = 2_000
+CALL_S_MAX = 6.0
+COMMIT_S_MAX = 2.5
 POLL_S = 0.1
 POLL_RECORDS_MAX = 200
 FINAL_READ_S_MAX = 60.0
+
+# By default librdkafka 2.16 forgets the only broker when it goes away, and then waits for ever in
+# send_offsets_to_transaction: the group's coordinator that it remembers is no more. Without that
+# it does not connect again on its own, unless it is to hold connections to all brokers.
+KEEP_BROKERS = {"metadata.recovery.strategy": "none", "enable.sparse.connections": False}
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED})
 # Definite, and the end of the producer.
@@ -88,6 +95,7 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "socket.timeout.ms": REQUEST_TIMEOUT_MS,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 300,
+        **KEEP_BROKERS,
         "log_level": 0,
     }
 
@@ -261,7 +269,7 @@ class LibrdkafkaClient:
 
     def _commit(self, *, is_overtaken: bool) -> Completion:
         try:
-            self._producer.commit_transaction(CALL_S_MAX)
+            self._producer.commit_transaction(COMMIT_S_MAX)
         except KafkaException as error:
             kafka = error_of(error)
             if kafka is None:

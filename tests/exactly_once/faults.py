@@ -17,11 +17,11 @@ from enum import StrEnum
 
 from bench.brokers import BrokerProcess
 
-GAP_S = (1.5, 5.0)
+GAP_S = (1.0, 3.5)
 DOWN_S = (0.0, 2.0)
 PAUSE_S = (0.2, 4.0)
-LONG_PAUSE_S = (6.0, 9.0)
-PEACE_S = (3.0, 6.0)
+LONG_PAUSE_S = (5.0, 8.0)
+PEACE_S = (2.0, 4.0)
 
 
 class Fault(StrEnum):
@@ -58,7 +58,7 @@ class Incident:
 def incidents(seed: int) -> Iterator[Incident]:
     """Without end; the first is a kill, so that a short run has one."""
     chance = random.Random(f"faults/{seed}")
-    yield Incident(Fault.KILL, 4.0, 0.5)
+    yield Incident(Fault.KILL, 3.0, 0.5)
     while True:
         (fault,) = chance.choices(list(CHANCES), weights=list(CHANCES.values()))
         yield Incident(fault, chance.uniform(*GAP_S), chance.uniform(*HOLDS[fault]))

@@ -82,7 +82,7 @@ class JavaProcess:
 
 class JavaClient:
     def __init__(self, process: JavaProcess, identity: Identity) -> None:
-        self._process, self._worker = process, identity.transactional_id
+        self._process, self._worker = process, identity.group
         opened = process.ask(
             self._worker,
             "open",

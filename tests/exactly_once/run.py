@@ -7,6 +7,7 @@ must end by its timeout, and two clients read everything from offset 0.
 
 import contextlib
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -41,6 +42,7 @@ LIBRDKAFKA_WORKERS = 4
 JAVA_WORKERS = 2
 OPEN_RETRY_S = 0.2
 JOIN_S_MAX = 120.0
+SAID_CHARACTERS_MAX = 150
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OVERRIDES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -64,10 +66,16 @@ class Recorder:
         return next(self._processes)
 
     def add(
-        self, process: int, steps: tuple[Step, ...], outcome: Outcome, began: int, error: str = ""
+        self,
+        process: int,
+        steps: tuple[Step, ...],
+        outcome: Outcome,
+        began: int,
+        error: str = "",
+        *,
+        is_transaction: bool = False,
     ) -> None:
         ended = time.monotonic_ns()
-        is_transaction = len(steps) > 1
         self.operations.append(
             Operation(process, steps, outcome, began, ended, error, is_transaction)
         )
@@ -91,30 +99,32 @@ class Worker:
     def run(self, stop: threading.Event) -> None:
         try:
             while not stop.is_set():
-                client = self._open(stop)
-                if client is None:
-                    return
-                try:
-                    self._process(client, stop)
-                finally:
-                    client.close()
+                self._live(stop)
         except Exception as error:  # noqa: BLE001 - raised again by whoever joins the thread
             self.failure = error
             stop.set()
 
-    def _open(self, stop: threading.Event) -> Client | None:
-        while not stop.is_set():
-            positions = self._assigned_positions()
-            identity = Identity(self._bootstrap, self._name, self._name, positions)
-            try:
-                return self._open_client(identity)
-            except (KafkaException, ConnectionError):
-                stop.wait(OPEN_RETRY_S)  # the broker may be down: that is the point
-        return None
+    def _live(self, stop: threading.Event) -> None:
+        """One process, from its birth to the first break.
 
-    def _process(self, client: Client, stop: threading.Event) -> None:
-        """One process, from its assignment to the first break."""
+        Each has a transactional id of its own. With an id of many, a client that tries to
+        start somewhere in the background fences the next one after its commit, whose answer may
+        have been lost: then being fenced would not mean that nothing happened.
+        """
         process = self._recorder.new_process()
+        name = f"{self._name}-{process}"
+        positions = self._assigned_positions()
+        try:
+            client = self._open_client(Identity(self._bootstrap, name, self._name, positions))
+        except (KafkaException, ConnectionError):
+            stop.wait(OPEN_RETRY_S)  # the broker may be down: that is the point
+            return
+        try:
+            self._perform_plans(client, process, stop)
+        finally:
+            client.close()
+
+    def _perform_plans(self, client: Client, process: int, stop: threading.Event) -> None:
         self._recorder.add(process, (Assign(self._assigned),), Outcome.OK, time.monotonic_ns())
         while not stop.is_set():
             plan = next(self._plans)
@@ -123,7 +133,14 @@ class Worker:
             began = time.monotonic_ns()
             done = client.perform(plan, self._assigned_positions())
             steps = (Assign(plan.keys),) if plan.kind is Kind.ASSIGN else done.steps
-            self._recorder.add(process, steps, done.outcome, began, done.error)
+            self._recorder.add(
+                process,
+                steps,
+                done.outcome,
+                began,
+                done.error,
+                is_transaction=plan.kind is Kind.TRANSACTION,
+            )
             if done.outcome is Outcome.OK:
                 for step in done.steps:
                     if isinstance(step, Poll):
@@ -145,7 +162,12 @@ class Result:
     notes: list[str] = field(default_factory=list)
 
     def said(self) -> Counter[str]:
-        return Counter(f"{one.outcome}: {one.error}" for one in self.operations if one.error)
+        """How often clients were told what; numbers are left out, so that like meets like."""
+        return Counter(
+            re.sub(r"\d+", "#", f"{one.outcome}: {one.error}")[:SAID_CHARACTERS_MAX]
+            for one in self.operations
+            if one.error
+        )
 
     def never_said(self) -> list[str]:
         return [said for said in self.said() if any(word in said for word in NEVER_SAID)]
@@ -226,8 +248,8 @@ def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float) -> Resu
 
 def _work_under_faults(workers: list[Worker], nemesis: Nemesis, seconds: float) -> None:
     stop = threading.Event()
-    threads = [threading.Thread(target=one.run, args=(stop,)) for one in workers]
-    faults = threading.Thread(target=nemesis.run, args=(stop,))
+    threads = [threading.Thread(target=one.run, args=(stop,), daemon=True) for one in workers]
+    faults = threading.Thread(target=nemesis.run, args=(stop,), daemon=True)
     for thread in (*threads, faults):
         thread.start()
     stop.wait(seconds)

@@ -32,6 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from exactly_once import bank
 from exactly_once.bank import Books, Transfer
+from exactly_once.clients import KEEP_BROKERS
 from exactly_once.run import OVERRIDES, SMALL_JVM
 from exactly_once.stable import await_stable
 
@@ -59,6 +60,7 @@ class Customers:
                 "message.timeout.ms": 60_000,
                 "socket.timeout.ms": 3_000,
                 "reconnect.backoff.max.ms": 300,
+                **KEEP_BROKERS,
                 "linger.ms": 2,
                 "log_level": 0,
             }
@@ -119,6 +121,7 @@ def reader(bootstrap: str) -> Iterator[Consumer]:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "reconnect.backoff.max.ms": 300,
+            **KEEP_BROKERS,
             "fetch.wait.max.ms": 50,
             "log_level": 0,
         }
