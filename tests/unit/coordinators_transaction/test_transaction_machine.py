@@ -76,11 +76,11 @@ class TransactionMachine(RuleBasedStateMachine):
         transaction = self.shard.transactions[NAME]
         assert transaction.pending is None
         assert transaction.state in PREVIOUS[decided.state]
-        transaction.pending = decided
+        record = transaction_record(NAME, decided, transaction_version=2)
+        self.shard.expect(transaction, decided, record)
         if fails:
             transaction.pending = None
             return False
-        record = transaction_record(NAME, decided, transaction_version=2)
         self.log.append(record)
         self.shard.replay(-1, *record)
         assert transaction.pending is None

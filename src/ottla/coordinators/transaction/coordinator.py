@@ -473,7 +473,6 @@ class TransactionCoordinator:
         on_done: OnDone,
     ) -> None:
         transactional_id = transaction.transactional_id
-        transaction.pending = decided
         record = transaction_record(transactional_id, decided, transaction_version=self._version())
 
         def after_write(code: ErrorCode) -> None:
@@ -482,6 +481,7 @@ class TransactionCoordinator:
                 transaction.pending = None
             on_done(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code)
 
+        led.shard.expect(transaction, decided, record)
         self.shards.write(led, transactional_id, [record], after_write)
 
     def _on_loaded(self, led: TransactionLed) -> None:

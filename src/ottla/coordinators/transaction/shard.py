@@ -11,15 +11,23 @@ from ottla.coordinators.transaction.metadata import (
     NO_PRODUCER_EPOCH,
     TransactionMetadata,
 )
-from ottla.coordinators.transaction.records import decode_key, decode_value
+from ottla.coordinators.transaction.records import (
+    TransactionRecord,
+    decode_key,
+    decode_value,
+)
 from ottla.coordinators.transaction.states import PREPARED, TransactionState
 from ottla.coordinators.transaction.transaction import Transaction
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+_NOTHING: tuple[bytes | None, Transaction | None, TransactionMetadata | None] = (b"", None, None)
 
 
 class TransactionShard:
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
+        # What was decided here comes back from the log as the same bytes, and is not read again.
+        self._expected: dict[bytes, tuple[bytes | None, Transaction, TransactionMetadata]] = {}
 
     def get(self, transactional_id: str) -> Transaction:
         transaction = self.transactions.get(transactional_id)
@@ -57,7 +65,18 @@ class TransactionShard:
             name for name, one in self.transactions.items() if one.is_expired(now_ms, expiration_ms)
         ]
 
+    def expect(
+        self, transaction: Transaction, decided: TransactionMetadata, record: TransactionRecord
+    ) -> None:
+        """The record is about to be written; nothing else may be decided until it is replayed."""
+        transaction.pending = decided
+        self._expected[record.key] = (record.value, transaction, decided)
+
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        written, transaction, decided = self._expected.pop(key, _NOTHING)
+        if written is value and transaction is not None and decided is not None:
+            transaction.replay(decided)
+            return
         transactional_id = decode_key(key)
         if transactional_id is None:
             return  # of a version to come
@@ -65,11 +84,11 @@ class TransactionShard:
             self.transactions.pop(transactional_id, None)
             return
         committed = decode_value(value)
-        transaction = self.transactions.get(transactional_id)
-        if transaction is None:
+        known = self.transactions.get(transactional_id)
+        if known is None:
             self.transactions[transactional_id] = Transaction(transactional_id, committed)
         else:
-            transaction.replay(committed)
+            known.replay(committed)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         """Nobody writes to this topic in transactions."""

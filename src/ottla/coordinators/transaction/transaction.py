@@ -59,9 +59,6 @@ class Transaction:
 
     def replay(self, committed: TransactionMetadata) -> None:
         """The log holds this now."""
-        pending = self.pending
-        if pending is not None and _as_logged(pending) == committed:
-            committed = pending  # it knows the last epoch, too
         self.current = committed
         self.pending = None
 
@@ -363,7 +360,3 @@ def _complete(is_commit: bool) -> TransactionState:
 
 def _prepared_state(is_commit: bool) -> TransactionState:
     return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-
-
-def _as_logged(metadata: TransactionMetadata) -> TransactionMetadata:
-    return metadata._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
