@@ -10,10 +10,21 @@ from bench.brokers import ROOT, Kind
 from bench.groups import compare_groups
 from bench.run import compare, compare_starts
 from bench.scale import PARTITIONS, compare_scale
+from bench.spark_read import compare_spark_reads
 from bench.table import Row, as_text
 from bench.transactions import is_transactional
 
-GROUPS = ("produce", "batches", "fetch", "librdkafka", "java", "transactions", "start", "groups")
+GROUPS = (
+    "produce",
+    "batches",
+    "fetch",
+    "librdkafka",
+    "java",
+    "transactions",
+    "start",
+    "groups",
+    "spark_read",
+)
 CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
 
 
@@ -68,6 +79,8 @@ def main(argv: Sequence[str]) -> int:
             sections["Start and memory"] = compare_starts(kinds, effort, _say)
         if "groups" in groups:
             sections["Consumer groups"] = compare_groups(kinds, effort, _say)
+        if "spark_read" in groups:
+            sections["Spark reads"] = compare_spark_reads(Kind.OTTLA, effort, _say)
     facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))

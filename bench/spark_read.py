@@ -47,8 +47,12 @@ def topics_of(effort: Effort) -> tuple[Topic, ...]:
 
 def compare_spark_reads(kind: Kind, effort: Effort, say: Say) -> list[Row]:
     """Rows in which Spark's own connector stands where Apache Kafka does in other tables."""
-    python, jars = spark_peer.prepare()
     rows = [_decoding_row()]
+    try:
+        python, jars = spark_peer.prepare()
+    except Missing as error:
+        say(f"Spark's own connector is missing: {error}")
+        return rows
     with (
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
         start_fresh(kind, Path(folder) / "broker") as broker,

@@ -1,7 +1,7 @@
 """Reads the same topics with Spark's own connector and with Ottla's, option by option.
 
-Run by test_source_peer.py in the Python that has both. The outcome of a case is what was read, in how
-many tasks, or the kind of refusal; each format's outcomes go to a file as JSON.
+Run by test_source_peer.py in the Python that has both. The outcome of a case is what was read, in
+how many tasks, or the words of the refusal; each format's outcomes go to a file as JSON.
 """
 
 import json
@@ -143,9 +143,11 @@ def stream_case(spark: Any, name: str, options: dict[str, str]) -> dict[str, Any
 
 def outcome(case: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """What came out, or the words of the refusal."""
+    from pyspark.errors import PySparkException
+
     try:
         return case(*arguments)
-    except Exception as error:
+    except PySparkException as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
