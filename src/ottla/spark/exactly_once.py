@@ -26,6 +26,7 @@ Staged = TypeVar("Staged", contravariant=True)
 class Outcome(Enum):
     PUBLISHED = auto()
     ALREADY_PUBLISHED = auto()
+    SKIPPED = auto()  # by the operator's decision: only the marker is set
 
 
 class MismatchPolicy(Enum):
@@ -63,22 +64,22 @@ class TransactionalStore(Protocol[Staged]):
     def add_marker(self) -> None:
         """Make the marker part of the transaction."""
 
-    def set_marker(self, marker: int, staged: Staged) -> None:
-        """Set the marker, to count with the output."""
+    def set_marker(self, marker: int, staged: Staged | None) -> None:
+        """Set the marker, to count with the output if there is some."""
 
     def commit(self) -> None:
         """End the transaction: output and marker count from now on."""
 
 
 def decide(marker: int | None, batch_id: int, policy: MismatchPolicy) -> Outcome:
-    """Whether micro-batch `batch_id` is to be published now (PUBLISHED) or was before."""
+    """Whether micro-batch `batch_id` is to be published now (PUBLISHED), was before, or is not."""
     if marker == batch_id or (marker is None and batch_id == 0):
         return Outcome.PUBLISHED
     if marker == batch_id + 1:
         return Outcome.ALREADY_PUBLISHED
     if policy is MismatchPolicy.FAIL:
         raise MarkerMismatch(marker, batch_id)
-    return Outcome.PUBLISHED if policy is MismatchPolicy.PUBLISH else Outcome.ALREADY_PUBLISHED
+    return Outcome.PUBLISHED if policy is MismatchPolicy.PUBLISH else Outcome.SKIPPED
 
 
 class Publisher:
@@ -101,10 +102,12 @@ class Publisher:
             store.take_over()
             self._marker = store.read_marker()
         outcome = decide(self._marker, batch_id, self._policy)
-        if outcome is Outcome.PUBLISHED:
-            staged = read_staged()
-            store.add_partitions(staged)
-            store.write(staged)
+        if outcome is not Outcome.ALREADY_PUBLISHED:
+            staged = None
+            if outcome is Outcome.PUBLISHED:
+                staged = read_staged()
+                store.add_partitions(staged)
+                store.write(staged)
             store.add_marker()
             store.set_marker(batch_id + 1, staged)
             store.commit()

@@ -82,15 +82,16 @@ class BrokerStore:
             self._producer.add_group(self.transactional_id)
             self._is_open = True
 
-    def set_marker(self, marker: int, staged: Output) -> None:
+    def set_marker(self, marker: int, staged: Output | None) -> None:
         if not self._has_marker:
             return
         topic = self._options.marker_topic or self._options.topic
         if topic is None:
-            topic = staged.batches[0].partition.topic if staged.batches else _OFFSETS_TOPIC
+            batches = staged.batches if staged is not None else ()
+            topic = batches[0].partition.topic if batches else _OFFSETS_TOPIC
         about = {
             "next_batch": marker,
-            "records": staged.records,
+            "records": staged.records if staged is not None else 0,
             "host": socket.gethostname(),
             "time_ms": int(time() * 1000),
         }

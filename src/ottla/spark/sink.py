@@ -16,7 +16,7 @@ import getpass
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -89,17 +89,23 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
 
 
 class OttlaBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame once, all of it or nothing."""
+    """Writes a DataFrame once, all of it or nothing.
+
+    With `queryId` and `batchId` it is a micro-batch of foreachBatch (`sink_batches.py`).
+    """
 
     def __init__(self, options: SinkOptions, stage: Path | None, token: str) -> None:
         self._options = options
         self._stage = stage
         self._token = token
-        self._owner = "write-" + (options.write_id or secrets.token_hex(8))
+        self._is_micro_batch = options.query_id is not None
+        self._owner = options.query_id or "write-" + (options.write_id or secrets.token_hex(8))
+        self._batch_id = options.batch_id if self._is_micro_batch else 0
 
     def write(self, iterator: Iterator[Any]) -> TaskOutput:
         """In a task: encode the rows and leave them staged."""
-        return _write(self._options, self._stage, self._token, self._owner, "0", iterator)
+        batch_id = str(self._batch_id)
+        return _write(self._options, self._stage, self._token, self._owner, batch_id, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver, once every task is done: publish what they left."""
@@ -107,17 +113,22 @@ class OttlaBatchWriter(DataSourceArrowWriter):
             return
         outputs = [message for message in messages if isinstance(message, TaskOutput)]
         transactional_id = f"{self._options.transactional_id_prefix}-{self._owner}"
-        has_marker = self._options.write_id is not None
-        publisher = sink_process.publisher(self._options, transactional_id, has_marker=has_marker)
+        has_marker = self._is_micro_batch or self._options.write_id is not None
+        options = replace(self._options, batch_id=0)  # the publisher outlives the micro-batch
+        publisher = sink_process.publisher(options, transactional_id, has_marker=has_marker)
         try:
-            publisher.publish(0, lambda: _output_of(outputs))
+            publisher.publish(self._batch_id, lambda: _output_of(outputs))
         finally:
-            sink_process.forget_publisher(transactional_id)
-        remove_owner(self._stage, self._owner)
+            if not self._is_micro_batch:
+                sink_process.forget_publisher(transactional_id)
+        if self._is_micro_batch:
+            remove_batch(self._stage, self._owner, self._batch_id)
+        else:
+            remove_owner(self._stage, self._owner)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
-        if self._stage is not None:
+        if self._stage is not None and not self._is_micro_batch:
             remove_owner(self._stage, self._owner)
 
 

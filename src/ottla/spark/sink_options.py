@@ -72,6 +72,8 @@ class SinkOptions:
     marker_topic: str | None
     mismatch_policy: MismatchPolicy
     write_id: str | None
+    query_id: str | None
+    batch_id: int
     partitioning: Partitioning
     codec: Codec
     codec_level: int | None
@@ -110,6 +112,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         marker_topic=_text(given, "markertopic"),
         mismatch_policy=_choice(given, "markermismatch", policies, MismatchPolicy.FAIL.value),
         write_id=_text(given, "writeid"),
+        query_id=_text(given, "queryid"),
+        batch_id=_number(given, "batchid", 0, 0),
         partitioning=_partitioning(given),
         codec=codec,
         codec_level=_number(given, level_name, 0, -_INT_MAX) if level_name in given else None,

@@ -91,7 +91,7 @@ class Store:
     def add_marker(self) -> None:
         self._step("add_marker", lambda: setattr(self.broker, "is_marker_added", True))
 
-    def set_marker(self, marker: int, staged: list[str]) -> None:
+    def set_marker(self, marker: int, staged: list[str] | None) -> None:
         def effect() -> None:
             assert self.broker.is_marker_added
             self.broker.open_marker = marker
@@ -228,7 +228,18 @@ def test_a_marker_that_does_not_fit_fails_unless_the_operator_decides(
     with pytest.raises(MarkerMismatch):
         decide(marker, batch_id, MismatchPolicy.FAIL)
     assert decide(marker, batch_id, MismatchPolicy.PUBLISH) is Outcome.PUBLISHED
-    assert decide(marker, batch_id, MismatchPolicy.SKIP) is Outcome.ALREADY_PUBLISHED
+    assert decide(marker, batch_id, MismatchPolicy.SKIP) is Outcome.SKIPPED
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("publish", ["x"]), ("skip", [])])
+def test_what_the_operator_decides_sets_the_marker_for_the_next_driver(
+    policy: str, expected: list[str]
+) -> None:
+    broker = Broker()
+    store = Store(broker, lambda name, moment: None)
+    Publisher(MismatchPolicy(policy)).publish(store, 7, lambda: ["x"])
+    assert (broker.committed, broker.marker) == (expected, 8)
+    assert Publisher().publish(store, 8, lambda: ["y"]) is Outcome.PUBLISHED
 
 
 def test_staged_output_of_a_published_micro_batch_is_not_read() -> None:

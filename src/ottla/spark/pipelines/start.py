@@ -23,6 +23,7 @@ from ottla.spark.pipelines.definition import (
     Watermark,
 )
 from ottla.spark.pipelines.intervals import parse_trigger
+from ottla.spark.sink_batches import exactly_once_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,13 +164,14 @@ def _start(
         options["path"] = sink.path or ""
     if checkpoint is not None:
         options["checkpointLocation"] = checkpoint
-    names = {SinkKind.TOPIC: FORMAT, SinkKind.FILES: sink.file_format, SinkKind.CONSOLE: "console"}
-    writer = (
-        frame.writeStream.queryName(sink.name)
-        .format(names[sink.kind])
-        .outputMode(sink.output_mode)
-        .options(**options)
-    )
+    writer = frame.writeStream.queryName(sink.name).outputMode(sink.output_mode)
+    if sink.kind is SinkKind.TOPIC and sink.output_mode == "update":
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", checkpoint)
+        writer = writer.foreachBatch(exactly_once_batches(**options))
+    else:
+        names = {SinkKind.TOPIC: FORMAT, SinkKind.FILES: sink.file_format}
+        writer = writer.format(names.get(sink.kind, str(sink.kind))).options(**options)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     when: Any = parse_trigger(trigger or sink.trigger or definition.trigger)
