@@ -55,6 +55,7 @@ def apache_kafka(directory: Path) -> Iterator[str]:
         f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n"
         f"log.dirs={directory}/data\noffsets.topic.replication.factor=1\n"
         "offsets.topic.num.partitions=1\ngroup.initial.rebalance.delay.ms=0\n"
+        "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
     )
     # Apache Kafka starts in a directory that Ottla formatted.
     cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -141,8 +141,7 @@ def percentile_ms(ordered: list[float], share: float) -> float | None:
 def bench(connection: Connection, *, topic: str | None, output: str, **options: Any) -> None:
     """Measure how fast the cluster takes records and gives them back."""
     admin = Admin(connection)
-    with _topic(admin, topic, options["partitions"]) as name:
-        first = _ends(admin, name)
+    with _topic(admin, topic, options["partitions"]) as (name, first):
         measured = [_produce(connection, name, options)]
         if not options["produce_only"]:
             measured.append(_consume(connection, first, _ends(admin, name), options))
@@ -153,17 +152,19 @@ def bench(connection: Connection, *, topic: str | None, output: str, **options: 
 
 
 @contextmanager
-def _topic(admin: Admin, name: str | None, partitions: int) -> Iterator[str]:
-    """The named topic, or one of our own for the length of the block."""
+def _topic(
+    admin: Admin, name: str | None, partitions: int
+) -> Iterator[tuple[str, dict[Place, int]]]:
+    """The named topic, or one of our own for the length of the block, and where it ends now."""
     if name is not None:
-        admin.partitions_of(name)
-        yield name
+        yield name, _ends(admin, name)
         return
     made = f"ottla-bench-{uuid4().hex[:12]}"
     new = kafka_admin().NewTopic(made, num_partitions=partitions, replication_factor=-1)
     admin.result(admin.raw.create_topics([new], **admin.options)[made])
     try:
-        yield made
+        # Its partitions may have no leaders yet to ask.
+        yield made, {(made, partition): 0 for partition in range(partitions)}
     finally:
         admin.result(admin.raw.delete_topics([made], **admin.options)[made])
 

@@ -225,7 +225,9 @@ class Admin:
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         futures = self.raw.list_offsets(request, isolation_level=level, **self.request_timeout)
         return {
-            (tp.topic, tp.partition): self.result(future, f"{tp.topic}-{tp.partition}").offset
+            (tp.topic, tp.partition): self.result(
+                future, f"partition {tp.topic}-{tp.partition}"
+            ).offset
             for tp, future in futures.items()
         }
 

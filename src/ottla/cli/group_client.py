@@ -188,7 +188,7 @@ class GroupAdmin:
                 continue
             if one.error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
                 raise group_is_active(group_id)
-            self._raise_error(one.error, f"{one.topic}-{one.partition}")
+            self._raise_error(one.error, f"partition {one.topic}-{one.partition}")
 
     def delete(self, group_ids: Sequence[str]) -> dict[str, CliError | None]:
         """Delete groups; by name None, or why it was not deleted."""
