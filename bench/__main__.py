@@ -11,6 +11,7 @@ from bench.groups import compare_groups
 from bench.run import compare, compare_starts
 from bench.scale import PARTITIONS, compare_scale
 from bench.spark_read import compare_spark_reads
+from bench.spark_write import compare_spark_writes
 from bench.table import Row, as_text
 from bench.transactions import is_transactional
 
@@ -24,6 +25,7 @@ GROUPS = (
     "start",
     "groups",
     "spark_read",
+    "spark_write",
 )
 CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
 
@@ -81,6 +83,8 @@ def main(argv: Sequence[str]) -> int:
             sections["Consumer groups"] = compare_groups(kinds, effort, _say)
         if "spark_read" in groups:
             sections["Spark reads"] = compare_spark_reads(Kind.OTTLA, effort, _say)
+        if "spark_write" in groups:
+            sections["Spark writes"] = compare_spark_writes(Kind.OTTLA, effort, _say)
     facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))

@@ -1,123 +1,122 @@
-"""How fast Spark writes to a topic: Ottla's exactly-once sink against Spark's own, at least once.
+"""How fast Spark writes to topics: Ottla's exactly-once sink against Spark's own, at least once.
 
 One Spark session has both, so that both get the same rows, broker, partitions and machine; rounds
-alternate. It needs Spark's Kafka connector, which exists for Spark 4.2: `spark_peer.py` makes a
-Python environment with both. Without it Ottla's sink is measured alone and no ratio is told.
+alternate. They run in the Python that `spark_peer.py` makes, as the connector must match its Spark.
 
-    python -m bench.spark_write                   # the table
-    python -m bench.spark_write --word-count      # ten million records through word count
+    python -m bench --only spark_write
+    python -m bench.spark_write                # ten million records through word count
 """
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from bench.brokers import ROOT, BrokerProcess, Kind, start_fresh
+from bench import spark_peer
+from bench.brokers import ROOT, BrokerProcess, Kind, Missing, start_fresh
+from bench.loads import Effort
+from bench.table import KAFKA, OTTLA, Figure, Row, at_least
 
-GOAL = 1.5
+Say = Callable[[str], None]
+
+GOAL = at_least(1.5)
 PARTITIONS = 4
-ROUNDS = 4
 SIZES = {100: 1_000_000, 1000: 300_000}  # bytes of a value: how many records
 WORD_COUNT_RECORDS = 10_000_000
 WORDS = 10_000
-JOB_S_MAX = 3600
+JOB_S_MAX = 3600.0
+SAMPLES_SHOWN = 30
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure and print; the exit code is 1 when the goal was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spark_write", description=__doc__)
-    parser.add_argument("--broker", type=Kind, default=Kind.OTTLA)
-    parser.add_argument("--word-count", action="store_true")
-    parser.add_argument("--records", type=int, default=WORD_COUNT_RECORDS)
-    arguments = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as directory:
-        broker = start_fresh(arguments.broker, Path(directory) / "broker")
-        with broker:
-            if arguments.word_count:
-                return _word_count(broker, Path(directory), arguments.records)
-            return _compare(broker, Path(directory))
+def compare_spark_writes(kind: Kind, effort: Effort, say: Say) -> list[Row]:
+    """Rows in which Spark's own sink stands where Apache Kafka does in other tables."""
+    try:
+        python, jars = spark_peer.prepare()
+    except Missing as error:
+        say(f"Spark's own connector is missing: {error}")
+        return []
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
+        start_fresh(kind, Path(folder) / "broker") as broker,
+    ):
+        say(f"writing with Spark {spark_peer.SPARK_VERSION}, exactly once and at least once")
+        found = _job(broker, Path(folder), python, jars, "compare", str(effort.rounds))
+    rows = []
+    for load, samples in found["rates"].items():
+        row = Row(
+            f"Spark {load}, exactly once / at least once", Figure("value", "M records/s", GOAL)
+        )
+        row.samples = {OTTLA: samples["ottla"], KAFKA: samples["kafka"]}
+        rows.append(row)
+    return rows
 
 
-def _compare(broker: BrokerProcess, directory: Path) -> int:
-    found = _job(broker, directory, "compare")
-    is_met = True
-    print(f"{'write':<28}{'Spark, at least once':>24}{'Ottla, exactly once':>24}{'ratio':>8}")
-    for row in found["rows"]:
-        ratio = row["ottla"] / row["kafka"] if row["kafka"] else None
-        is_met = is_met and (ratio is None or ratio >= GOAL)
-        theirs = f"{row['kafka']:,.0f} rec/s" if row["kafka"] else "-"
-        shown = f"{ratio:.2f}x" if ratio is not None else "-"
-        print(f"{row['load']:<28}{theirs:>24}{row['ottla']:>18,.0f} rec/s{shown:>8}")
-    return 0 if is_met else 1
+def word_count(records: int) -> dict[str, Any]:
+    """Rates, and the memory of Spark and its Python over time, of a long word count."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
+        start_fresh(Kind.OTTLA, Path(folder) / "broker") as broker,
+    ):
+        python = Path(sys.executable)
+        return _job(broker, Path(folder), python, "", "word-count", str(records))
 
 
-def _word_count(broker: BrokerProcess, directory: Path, records: int) -> int:
-    found = _job(broker, directory, "word-count", str(records))
-    print(json.dumps(found, indent=1))
-    return 0
-
-
-def _job(broker: BrokerProcess, directory: Path, *arguments: str) -> dict[str, object]:
-    """Run the other half of this module in the Python that has Spark's connector."""
-    python, jars = _peer()
-    result = directory / "result.json"
-    command = [str(python), "-m", "bench.spark_write_job", broker.bootstrap, str(result), jars]
+def _job(
+    broker: BrokerProcess, folder: Path, python: Path, jars: str, *arguments: str
+) -> dict[str, Any]:
+    """Run the other half, `spark_write_job.py`, in the Python that has the Spark to measure."""
+    result = folder / "result.json"
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+        "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    job = subprocess.Popen([*command, *arguments], env=environment, cwd=directory)
-    memory = _watch(job)
+    command = [str(python), "-m", "bench.spark_write_job", broker.bootstrap, str(result), jars]
+    with (folder / "job.log").open("wb") as log:
+        job = subprocess.Popen([*command, *arguments], env=environment, cwd=folder, stderr=log)
+        memory = _watch(job)
     if job.returncode:
-        raise RuntimeError(f"the Spark job ended with {job.returncode}")
-    found: dict[str, object] = json.loads(result.read_text())
-    found["memory_mb"] = memory
-    return found
-
-
-def _peer() -> tuple[Path, str]:
-    """The Python with Spark's connector and its jars; this Python and none if there is no other."""
-    try:
-        from bench.spark_peer import peer  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return Path(sys.executable), ""
-    found: tuple[Path, str] = peer()
-    return found
+        raise Missing(f"the Spark job failed: {(folder / 'job.log').read_text()[-1500:]}")
+    return {**json.loads(result.read_text()), "memory_mb": memory}
 
 
 def _watch(job: subprocess.Popen[bytes]) -> list[int]:
-    """Memory of the job and its children, sampled about thirty times, in MB."""
+    """Memory of the job and its children over its life, in MB."""
     samples: list[int] = []
-    began = time.monotonic()
+    deadline = time.monotonic() + JOB_S_MAX
     while job.poll() is None:
-        if time.monotonic() - began > JOB_S_MAX:
+        if time.monotonic() > deadline:
             job.kill()
             raise TimeoutError("the Spark job did not end")
-        try:
-            root = psutil.Process(job.pid)
-            total = sum(p.memory_info().rss for p in (root, *root.children(recursive=True)))
-            samples.append(total >> 20)
-        except psutil.Error:
-            pass
+        samples.append(_memory_mb(job.pid))
         time.sleep(1)
-    step = max(1, len(samples) // 30)
-    return samples[::step]
+    return samples[:: max(1, len(samples) // SAMPLES_SHOWN)]
 
 
-def median_rate(records: int, seconds: Sequence[float]) -> float:
-    """Records a second in the middle round."""
-    return records / statistics.median(seconds)
+def _memory_mb(pid: int) -> int:
+    total = 0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            total += process.memory_info().rss
+    except psutil.Error:
+        return total >> 20  # a process ended while it was looked at
+    return total >> 20
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the long word count and print what it gave."""
+    records = int(argv[0]) if argv else WORD_COUNT_RECORDS
+    print(json.dumps(word_count(records), indent=1))
+    return 0
 
 
 if __name__ == "__main__":

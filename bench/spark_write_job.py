@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.spark_write import PARTITIONS, ROUNDS, SIZES, WORDS, median_rate
+from bench.spark_write import PARTITIONS, SIZES, WORDS
 
 SETTINGS = {
     "spark.master": "local[2]",
@@ -52,21 +52,22 @@ def create_topic(bootstrap: str, name: str) -> None:
         create(client, name, NewTopic(PARTITIONS, -1, {}))
 
 
-def compare(spark: Any, bootstrap: str, formats: Sequence[str]) -> dict[str, Any]:
-    rows = []
+def compare(spark: Any, bootstrap: str, rounds: int) -> dict[str, Any]:
+    """Millions of records a second, in rounds that alternate; the first one only warms up."""
+    formats = ("kafka", "ottla")
+    rates: dict[str, dict[str, list[float]]] = {}
     for size, records in SIZES.items():
         for kind in ("batch", "streaming"):
-            seconds: dict[str, list[float]] = {name: [] for name in formats}
-            for number in range(ROUNDS + 1):
+            found: dict[str, list[float]] = {name: [] for name in formats}
+            for number in range(rounds + 1):
                 for name in formats:
                     topic = f"{kind}-{size}-{name}-{number}"
                     create_topic(bootstrap, topic)
                     took = _write(spark, kind, name, bootstrap, topic, records, size)
-                    if number:  # the first round warms up
-                        seconds[name].append(took)
-            rates = {name: median_rate(records, seconds[name]) for name in formats}
-            rows.append({"load": f"{kind}, {size} B", "kafka": rates.get("kafka"), **rates})
-    return {"rows": rows}
+                    if number:
+                        found[name].append(records / took / 1e6)
+            rates[f"{kind} write, {'1 KB' if size == 1000 else f'{size} B'}"] = found
+    return {"rates": rates}
 
 
 def _write(
@@ -154,9 +155,8 @@ def word_count(spark: Any, bootstrap: str, records: int) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     bootstrap, result, jars, command, *rest = argv
     spark = session(jars)
-    formats = ("kafka", "ottla") if jars else ("ottla",)
     if command == "compare":
-        found = compare(spark, bootstrap, formats)
+        found = compare(spark, bootstrap, int(rest[0]))
     else:
         found = word_count(spark, bootstrap, int(rest[0]))
     Path(result).write_text(json.dumps(found))

@@ -59,7 +59,8 @@ def test_columns_choose_topic_partition_and_headers(
         create_topic(bootstrap, name, 3)
     frame = spark.sql(
         """
-        SELECT CAST(CAST(id AS STRING) AS BINARY) AS key, IF(id = 3, NULL, concat('v', id)) AS value,
+        SELECT encode(CAST(id AS STRING), 'utf-8') AS key,
+          IF(id = 3, NULL, concat('v', id)) AS value,
           IF(id % 2 = 0, 'column-a', 'column-b') AS topic, IF(id < 4, 2, NULL) AS partition,
           array(struct('h' AS key, CAST('v' AS BINARY) AS value), struct('n' AS key,
             CAST(NULL AS BINARY) AS value)) AS headers, id AS ignored
