@@ -27,6 +27,8 @@ CONVERSATIONS = [
     said.commit_offsets_as_v2,
     said.go_on_after_an_error,
     said.begin_while_a_transaction_is_open,
+    said.go_on_while_a_transaction_is_open,
+    said.produce_for_two,
     said.list_and_describe,
     said.verify,
     said.ask_for_impossible_timeouts,

@@ -339,6 +339,54 @@ def begin_while_a_transaction_is_open(talk: Talk) -> None:
             speaker.add(3, 0, **before)
 
 
+def go_on_while_a_transaction_is_open(talk: Talk) -> None:
+    """KIP-360 for a producer that failed in the middle."""
+    for version in (1, 2):
+        speaker = Speaker(talk, f"middle-{version}", f"middle-{version}")
+        speaker.init(5)
+        before = {"producer_id": speaker.producer_id, "producer_epoch": speaker.epoch}
+        if version == 1:
+            speaker.add(3, 0)
+        speaker.produce(9 if version == 1 else 12, 0)
+        speaker.init(5, **before)  # told to come back
+        speaker.settle()
+        speaker.init(5, **before)
+        speaker.look()
+        if version == 1:
+            speaker.add(3, 0)
+        speaker.produce(9 if version == 1 else 12, 0)
+        speaker.end(4 if version == 1 else 5, is_commit=True)
+        speaker.look()
+        speaker.init(5, **before)
+
+
+def produce_for_two(talk: Talk) -> None:
+    """One request with batches of two producers, and one with topic ids."""
+    one, two = Speaker(talk, "first", "two"), Speaker(talk, "second", "other")
+    one.init(5)
+    two.init(5)
+    partitions = []
+    for index, speaker in enumerate((one, two)):
+        batch = build_batch(
+            [Record(0, WALL_MS, None, b"v")],
+            producer_id=speaker.producer_id,
+            producer_epoch=speaker.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        partitions.append({"index": index, "records": bytes(batch)})
+    common = {"transactional_id": one.id, "acks": -1, "timeout": 10_000}
+    topic = {"name": one.topic, "partition_data": partitions}
+    talk.ask(ApiKey.PRODUCE, 12, **common, topic_data=[topic])
+    topic_id = talk.topic("by-id", 2)
+    topic = {"topic_id": topic_id, "partition_data": partitions[:1]}
+    talk.ask(ApiKey.PRODUCE, 13, **common, topic_data=[topic])
+    one.topic = talk.name("by-id")
+    one.look()
+    one.end(5, is_commit=True)
+    one.look()
+
+
 def list_and_describe(talk: Talk) -> None:
     speaker = Speaker(talk, "listed")
     speaker.init(5)
