@@ -63,7 +63,7 @@ def _member(services: Services, group: ConsumerGroup, member: ConsumerMember) ->
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topics),
-        "subscribed_topic_regex": member.regex or "",
+        "subscribed_topic_regex": member.regex,
         "assignment": _assignment(services, _held(member)),
         "target_assignment": _assignment(services, group.target_of(member.member_id)),
         "member_type": CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,

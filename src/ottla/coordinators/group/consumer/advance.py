@@ -70,7 +70,7 @@ class Turn:
         if after != before:
             self._out.records.append(member_record(group.group_id, after))
         known = before or ConsumerMember(after.member_id)
-        has_changed = known.topics != after.topics or (known.regex or "") != (after.regex or "")
+        has_changed = known.topics != after.topics or known.regex != after.regex
         if has_changed or group.is_metadata_stale or self._is_regex_old():
             self._look_at_topics(has_changed)
         if self.epoch > self._target_epoch and self._is_assignment_due():
@@ -78,7 +78,7 @@ class Turn:
         return self._reconcile(owned, has_changed)
 
     def _is_regex_old(self) -> bool:
-        resolved = self._group.regexes.get(self._after.regex or "")
+        resolved = self._group.regexes.get(self._after.regex)
         return resolved is not None and (
             self._context.now.wall_ms - resolved.timestamp_ms
             >= self._context.settings.regex_refresh_interval_ms
@@ -192,7 +192,7 @@ class Turn:
         if self._target_epoch == self.epoch:
             return self._target
         names = set(self._after.topics)
-        resolved = self._regexes.get(self._after.regex or "")
+        resolved = self._regexes.get(self._after.regex)
         if resolved is not None:
             names |= resolved.topics
         topics = self._context.image.topics
@@ -220,7 +220,7 @@ def compute_targets(
     sizes: dict[TopicId, int] = {}
     specs = {}
     for member_id, member in members.items():
-        wish = (member.topics, member.regex or "")
+        wish = (member.topics, member.regex)
         topic_ids = ids.get(wish)
         if topic_ids is None:
             resolved = regexes.get(wish[1])

@@ -67,7 +67,7 @@ def decide_join(
         client_id=request.client_id,
         client_host=request.client_host,
         topics=subscription.topics,
-        regex=None,
+        regex="",
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         server_assignor=None,
         classic=ClassicMetadata(request.session_timeout_ms, request.protocols),

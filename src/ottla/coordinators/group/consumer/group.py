@@ -137,7 +137,7 @@ class ConsumerGroup:
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The topics that the member wants, those that its expression matched included."""
-        resolved = self.regexes.get(member.regex or "")
+        resolved = self.regexes.get(member.regex)
         return member.topics if resolved is None else member.topics | resolved.topics
 
     def is_held_by_other(self, topic_id: TopicId, partition: int, *but: str | None) -> bool:

@@ -54,7 +54,7 @@ class ConsumerMember(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    regex: str | None = None
+    regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None

@@ -199,7 +199,7 @@ def _consumer_member(member: Member, classic: ClassicGroup, held: Held) -> Consu
         member.client_id,
         member.client_host,
         subscription.topics,
-        None,
+        "",
         member.rebalance_timeout_ms,
         None,
         ClassicMetadata(member.session_timeout_ms, member.protocols),

@@ -45,6 +45,7 @@ _VERSION = _SHORT.pack(0)
 _NO_TAGS = b"\0"
 _ONE_TAG = b"\1\0"  # one tagged field, with tag 0
 _PRESENT = b"\1"
+_NO_CLASSIC_TAG = b"\1\0\1\0"  # Kafka writes the tag with a null in it
 
 
 class GroupEpoch(NamedTuple):
@@ -146,7 +147,7 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         compact_nullable_string(member.regex),
         _INT.pack(member.rebalance_timeout_ms),
         compact_nullable_string(member.server_assignor),
-        _NO_TAGS if member.classic is None else _classic_tag(member.classic),
+        _NO_CLASSIC_TAG if member.classic is None else _classic_tag(member.classic),
     ]
     return CoordinatorRecord(_key(MEMBER_TYPE, group_id, member.member_id), b"".join(parts))
 
@@ -258,7 +259,7 @@ def _decode_member(member_id: str, value: bytes) -> ConsumerMember:
     client_id = reader.string()
     client_host = reader.string()
     topics = frozenset(reader.string() for _ in range(reader.array_length()))
-    regex = reader.nullable_string()
+    regex = reader.nullable_string() or ""
     rebalance_timeout_ms = reader.int32()
     server_assignor = reader.nullable_string()
     classic = reader.tagged().get(0)
