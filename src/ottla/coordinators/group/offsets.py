@@ -39,8 +39,10 @@ NO_FETCHED_OFFSET = FetchedOffset()
 class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, CommittedOffset]] = {}
-        # By producer id; None where an offset outside the transaction came after it.
-        self._pending: dict[int, dict[str, dict[Place, CommittedOffset | None]]] = {}
+        # What open transactions wrote to a place, by producer id, in the order of the log; None
+        # where something that lies later in the log has been committed.
+        self._pending: dict[str, dict[Place, dict[int, CommittedOffset | None]]] = {}
+        self._touched: dict[int, dict[tuple[str, Place], None]] = {}  # by producer id
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OffsetStore):
@@ -54,10 +56,10 @@ class OffsetStore:
         return iter(self._groups)
 
     def has_open_transaction(self, group_id: str) -> bool:
-        return any(group_id in groups for groups in self._pending.values())
+        return group_id in self._pending
 
     def is_pending(self, group_id: str, place: Place) -> bool:
-        return any(place in groups.get(group_id, ()) for groups in self._pending.values())
+        return place in self._pending.get(group_id, ())
 
     def fetch(
         self, group_id: str, place: Place, *, topic_id: UUID, require_stable: bool
@@ -72,44 +74,62 @@ class OffsetStore:
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
         """Every offset of the group, those of open transactions too."""
-        places = dict.fromkeys(self.of(group_id))
-        for groups in self._pending.values():
-            places.update(dict.fromkeys(groups.get(group_id, ())))
+        places = dict.fromkeys((*self.of(group_id), *self._pending.get(group_id, ())))
         return [OffsetKey(group_id, *place) for place in places]
 
     def keys_of_topics(self, topics: frozenset[str]) -> list[OffsetKey]:
         """Every offset of these topics, of whichever group."""
-        group_ids = dict.fromkeys(self._groups)
-        for groups in self._pending.values():
-            group_ids.update(dict.fromkeys(groups))
+        group_ids = dict.fromkeys((*self._groups, *self._pending))
         return [key for one in group_ids for key in self.keys_of(one) if key.topic in topics]
 
     def replay(self, producer_id: int, key: OffsetKey, value: CommittedOffset | None) -> None:
-        place = (key.topic, key.partition)
+        group_id, place = key.group_id, (key.topic, key.partition)
         if value is None:
-            _drop(self._groups, key.group_id, place)
-            for groups in self._pending.values():
-                _drop(groups, key.group_id, place)
-            self._pending = {one: groups for one, groups in self._pending.items() if groups}
+            _drop(self._groups, group_id, place)
+            for one in list(self._pending.get(group_id, {}).get(place, ())):
+                self._forget_pending(one, group_id, place)
         elif producer_id < 0:
-            self._groups.setdefault(key.group_id, {})[place] = value
-            for groups in self._pending.values():
-                if place in groups.get(key.group_id, ()):
-                    groups[key.group_id][place] = None  # what was committed last counts
+            self._groups.setdefault(group_id, {})[place] = value
+            if self._pending:
+                self._supersede(group_id, place, None)
         else:
-            groups = self._pending.setdefault(producer_id, {})
-            groups.setdefault(key.group_id, {})[place] = value
+            writers = self._pending.setdefault(group_id, {}).setdefault(place, {})
+            writers.pop(producer_id, None)  # so that the order is that of the last ones
+            writers[producer_id] = value
+            self._touched.setdefault(producer_id, {})[group_id, place] = None
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> list[str]:
         """End a transaction; the groups whose offsets it moved."""
-        groups = self._pending.pop(producer_id, {})
-        if not is_commit:
-            return []
-        for group_id, places in groups.items():
-            moved = {place: value for place, value in places.items() if value is not None}
-            if moved:
-                self._groups.setdefault(group_id, {}).update(moved)
-        return list(groups)
+        moved: dict[str, None] = {}
+        for group_id, place in list(self._touched.get(producer_id, ())):
+            if is_commit:
+                self._supersede(group_id, place, producer_id)
+            value = self._forget_pending(producer_id, group_id, place)
+            if is_commit:
+                moved[group_id] = None
+                if value is not None:
+                    self._groups.setdefault(group_id, {})[place] = value
+        return list(moved)
+
+    def _supersede(self, group_id: str, place: Place, producer_id: int | None) -> None:
+        """What others wrote before this producer (all of it if None) no longer counts."""
+        writers = self._pending.get(group_id, {}).get(place, {})
+        for one in writers:
+            if one == producer_id:
+                break
+            writers[one] = None
+
+    def _forget_pending(
+        self, producer_id: int, group_id: str, place: Place
+    ) -> CommittedOffset | None:
+        writers = self._pending[group_id][place]
+        value = writers.pop(producer_id)
+        if not writers:
+            _drop(self._pending, group_id, place)
+        del self._touched[producer_id][group_id, place]
+        if not self._touched[producer_id]:
+            del self._touched[producer_id]
+        return value
 
 
 def expires_at_ms(committed: CommittedOffset, since_ms: int, retention_ms: int) -> int:

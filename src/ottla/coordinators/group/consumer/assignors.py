@@ -126,7 +126,7 @@ def _assign_alike(
     for member_id, mine in kept.items():
         if member_id not in result:
             result[member_id] = {one: frozenset(partitions) for one, partitions in mine.items()}
-    return result
+    return {member_id: result[member_id] for member_id in members}
 
 
 def _kept(
