@@ -119,15 +119,9 @@ class Supervisor:
         """One life of the worker: stopped, finished, failed, or broken for good."""
         self._tell("starting")
         reader, writer = os.pipe()
-        command = [sys.executable, "-m", "ottla.spark.pipelines.worker", self._reference]
-        command += ["--events", str(writer), "--checkpoint", self._checkpoint()]
-        if self._master is not None:
-            command += ["--master", self._master]
-        if self._trigger is not None:
-            command += ["--trigger", self._trigger]
         with self._directory.open_log() as log:
             self._process = subprocess.Popen(
-                command,
+                self.worker_command(writer),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -141,8 +135,16 @@ class Supervisor:
         self._stop_worker()
         return outcome
 
-    def _checkpoint(self) -> str:
-        return self._definition.checkpoint or str(self._directory.checkpoint_path)
+    def worker_command(self, events: int) -> list[str]:
+        """How the worker is started; it tells events on the file descriptor `events`."""
+        checkpoint = self._definition.checkpoint or str(self._directory.checkpoint_path)
+        command = [sys.executable, "-m", "ottla.spark.pipelines.worker", self._reference]
+        command += ["--events", str(events), "--checkpoint", checkpoint]
+        if self._master is not None:
+            command += ["--master", self._master]
+        if self._trigger is not None:
+            command += ["--trigger", self._trigger]
+        return command
 
     def _follow(self, events: IO[bytes]) -> str:
         """Take in events until the worker ends or is to end."""
