@@ -50,30 +50,16 @@ def guards_for(
     operation: Operation,
 ) -> Guards | Awaitable[Guards]:
     """The guards of batches that are all of one producer."""
-    adds = operation is Operation.ADD
-    if not adds and not services.config.transaction_partition_verification_enable:
+    if (
+        operation is not Operation.ADD
+        and not services.config.transaction_partition_verification_enable
+    ):
         return dict.fromkeys((one.at for one in batches), NO_VERIFICATION_GUARD)
-    found: dict[TopicPartition, int | KafkaError] = {}
-    now_ms = services.runtime.clock.wall_ms()
-    unverified = []
-    for one in batches:
-        try:
-            partition = services.replicas.partition(*one.at)
-            guard = partition.begin_verification(
-                *one.producer, one.base_sequence, now_ms=now_ms, supports_epoch_bump=adds
-            )
-        except KafkaError as error:
-            found[one.at] = error
-            continue
-        found[one.at] = guard
-        if guard != NO_VERIFICATION_GUARD:
-            unverified.append(one.at)
+    asked = _Question(services, transactional_id, tuple(batches), operation)
+    found, unverified = asked.begin()
     if not unverified:
         return found
-    asked = _Question(
-        services, transactional_id, batches[0].producer, frozenset(unverified), operation
-    )
-    codes = asked.ask()
+    codes = asked.ask(unverified)
     if isinstance(codes, Awaitable) or ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
         return asked.answered_later(found, codes)
     return asked.answered(found, codes)
@@ -82,26 +68,45 @@ def guards_for(
 class _Question(NamedTuple):
     services: Services
     transactional_id: str
-    producer: ProducerIdentity
-    partitions: frozenset[TopicPartition]
+    batches: tuple[FirstBatch, ...]
     operation: Operation
 
-    def ask(self) -> Codes | Awaitable[Codes]:
+    def begin(self) -> tuple[dict[TopicPartition, int | KafkaError], frozenset[TopicPartition]]:
+        """The guards of now, and which partitions the coordinator must be asked about."""
+        found: dict[TopicPartition, int | KafkaError] = {}
+        now_ms = self.services.runtime.clock.wall_ms()
+        adds = self.operation is Operation.ADD
+        unverified = []
+        for one in self.batches:
+            try:
+                partition = self.services.replicas.partition(*one.at)
+                guard = partition.begin_verification(
+                    *one.producer, one.base_sequence, now_ms=now_ms, supports_epoch_bump=adds
+                )
+            except KafkaError as error:
+                found[one.at] = error
+                continue
+            found[one.at] = guard
+            if guard != NO_VERIFICATION_GUARD:
+                unverified.append(one.at)
+        return found, frozenset(unverified)
+
+    def ask(self, partitions: frozenset[TopicPartition]) -> Codes | Awaitable[Codes]:
         transactions = self.services.transactions
+        producer = self.batches[0].producer
         if self.operation is not Operation.ADD:
-            return transactions.verify(self.transactional_id, self.producer, self.partitions)
+            return transactions.verify(self.transactional_id, producer, partitions)
         code = transactions.add_partitions(
-            self.transactional_id,
-            self.producer,
-            self.partitions,
-            client_version=EPOCH_BUMPING_VERSION,
+            self.transactional_id, producer, partitions, client_version=EPOCH_BUMPING_VERSION
         )
         if isinstance(code, Awaitable):
-            return self._for_each(code)
-        return dict.fromkeys(self.partitions, code)
+            return self._for_each(partitions, code)
+        return dict.fromkeys(partitions, code)
 
-    async def _for_each(self, code: Awaitable[ErrorCode]) -> Codes:
-        return dict.fromkeys(self.partitions, await code)
+    async def _for_each(
+        self, partitions: frozenset[TopicPartition], code: Awaitable[ErrorCode]
+    ) -> Codes:
+        return dict.fromkeys(partitions, await code)
 
     def answered(self, guards: dict[TopicPartition, int | KafkaError], codes: Codes) -> Guards:
         for at, code in codes.items():
@@ -113,7 +118,10 @@ class _Question(NamedTuple):
     async def answered_later(
         self, guards: dict[TopicPartition, int | KafkaError], codes: Codes | Awaitable[Codes]
     ) -> Guards:
-        """The transaction before is being completed: that takes a moment, so try for one."""
+        """The transaction before is being completed: that takes a moment, so try for one.
+
+        Its marker voids the guards that were taken before it, so each try takes new ones.
+        """
         config = self.services.config
         clock = self.services.runtime.clock
         deadline = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
@@ -125,7 +133,10 @@ class _Question(NamedTuple):
             ):
                 return self.answered(guards, known)
             await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
-            codes = self.ask()
+            guards, unverified = self.begin()
+            if not unverified:
+                return guards
+            codes = self.ask(unverified)
 
 
 def _told(code: ErrorCode, operation: Operation) -> ErrorCode:
