@@ -92,7 +92,8 @@ def create_topic(client: Client, name: str, partitions: int = PARTITIONS) -> Non
         "num_partitions": partitions,
         "replication_factor": 1,
         "assignments": [],
-        "configs": [],
+        # The records are as old as START_MS says: retention would take them.
+        "configs": [{"name": "retention.ms", "value": "-1"}],
     }
     fields = {"topics": [topic], "timeout": 30_000, "validate_only": False}
     response = client.ask(ApiKey.CREATE_TOPICS, fields)

@@ -64,7 +64,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
 
 def _fill(bootstrap: str) -> None:
     for topic, partitions in (("numbers", 2), ("other", 1), ("shortened", 1), ("transacted", 1)):
-        create_topic(bootstrap, topic, partitions)
+        # Records of these times would be taken by retention.
+        create_topic(bootstrap, topic, partitions, **{"retention.ms": "-1"})
     with Wire(bootstrap) as wire:
         for partition in (0, 1):
             for start in range(0, 100, 10):

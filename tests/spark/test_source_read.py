@@ -19,6 +19,7 @@ from support.wire import Wire
 pytestmark = pytest.mark.timeout(300)
 
 START_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "-1"}  # records of these times would be taken by retention
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def spark() -> Any:
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with broker(tmp_path_factory.mktemp("broker")) as process:
-        create_topic(process.bootstrap, "numbers", 2)
+        create_topic(process.bootstrap, "numbers", 2, **KEPT)
         for partition in (0, 1):
             fill(process.bootstrap, "numbers", partition, 0, 100)
         yield process.bootstrap
@@ -113,7 +114,7 @@ def test_filters_are_pushed_down(spark: Any, bootstrap: str) -> None:
 def test_a_stream_restarts_where_it_was_and_shows_its_lag(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:
-    create_topic(bootstrap, "restarted", 1)
+    create_topic(bootstrap, "restarted", 1, **KEPT)
     fill(bootstrap, "restarted", 0, 0, 25)
     into = Collected()
     options = {"maxOffsetsPerTrigger": "10", "kafka.group.id": "lagging"}
@@ -131,7 +132,7 @@ def test_a_stream_restarts_where_it_was_and_shows_its_lag(
 def test_a_first_batch_that_failed_is_read_again_from_its_start(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:
-    create_topic(bootstrap, "failing", 1)
+    create_topic(bootstrap, "failing", 1, **KEPT)
     fill(bootstrap, "failing", 0, 0, 10)
     into = Collected()
     into.fails = True
@@ -153,7 +154,7 @@ def test_data_loss_ends_a_stream_with_words(spark: Any, bootstrap: str, tmp_path
     from confluent_kafka import TopicPartition as Place
     from confluent_kafka.admin import AdminClient
 
-    create_topic(bootstrap, "shortened", 1)
+    create_topic(bootstrap, "shortened", 1, **KEPT)
     fill(bootstrap, "shortened", 0, 0, 10)
     into = Collected()
     run_to_end(streamed(spark, bootstrap, "shortened"), tmp_path, into)

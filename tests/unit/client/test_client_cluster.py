@@ -33,7 +33,7 @@ PARTITIONS = [TopicPartition("numbers", 0), TopicPartition("numbers", 1)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:
-        cluster.create_topic("numbers", 2)
+        cluster.create_topic("numbers", 2, config={"retention.ms": "-1"})
         with Wire(cluster.bootstrap_servers) as wire:
             for start in range(0, 600, 60):
                 records = [

@@ -40,12 +40,13 @@ from ottla.testing import Cluster
 from support.wire import Wire
 
 START_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "-1"}  # records of these times would be taken by retention
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:
-        cluster.create_topic("numbers", 2)
+        cluster.create_topic("numbers", 2, config=KEPT)
         for partition in (0, 1):
             fill(cluster, "numbers", partition, 0, 100)
         yield cluster
@@ -66,7 +67,7 @@ def fill(cluster: Cluster, topic: str, partition: int, first: int, count: int) -
 
 def new_topic(cluster: Cluster, request: pytest.FixtureRequest, partitions: int = 1) -> str:
     name = request.node.name.replace("[", ".").replace("]", "")[:200]
-    cluster.create_topic(name, partitions)
+    cluster.create_topic(name, partitions, config=KEPT)
     return str(name)
 
 
@@ -317,7 +318,7 @@ def test_records_that_retention_took_are_missed_or_skipped(
 
 def test_a_corrupt_batch_is_named(request: pytest.FixtureRequest) -> None:
     with Cluster() as own:
-        own.create_topic("broken")
+        own.create_topic("broken", config=KEPT)
         fill(own, "broken", 0, 0, 30)
         own.stop()
         segment = next(own.directory.rglob("broken-0/*.log"))
