@@ -267,7 +267,14 @@ def wait_until(condition: Any, what: str, seconds: float = READY_S_MAX) -> None:
 class World:
     """A broker, a shop and a console."""
 
-    def __init__(self, directory: Path, *, kind: Kind = Kind.OTTLA, rate: int = 200) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        kind: Kind = Kind.OTTLA,
+        rate: int = 200,
+        interval_s: float = 2.0,
+    ) -> None:
         self._stack = ExitStack()
         self.pipelines = directory / "pipelines"
         self.pipelines.mkdir(parents=True)
@@ -281,7 +288,13 @@ class World:
             self.shop.fill(1500)
             commit_once(self.bootstrap, "nightly-report", "payments", 3, 10)
             self.console = self._stack.enter_context(
-                ConsoleProcess(self.bootstrap, "--pipelines", str(self.pipelines))
+                ConsoleProcess(
+                    self.bootstrap,
+                    "--pipelines",
+                    str(self.pipelines),
+                    "--interval",
+                    str(interval_s),
+                )
             )
         except BaseException:
             self._stack.close()

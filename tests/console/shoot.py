@@ -1,4 +1,4 @@
-"""Takes the screenshots of the documentation: `PYTHONPATH=. python tests/console/shoot.py docs/images`.
+"""Takes the screenshots: `PYTHONPATH=. python tests/console/shoot.py docs/images`.
 
 Not a test: only a make target runs it, as pictures that change with every run have no place in one.
 """

@@ -55,6 +55,15 @@ DEFAULT_PORT = 9680
     envvar="OTTLA_PIPELINES",
     help="Where Spark pipelines publish their state.  [env: OTTLA_PIPELINES]",
 )
+@click.option(
+    "--interval",
+    "interval_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=2.0,
+    show_default=True,
+    help="How often to look at the cluster.",
+)
 @cluster_options
 def console(
     connection: Connection,
@@ -65,6 +74,7 @@ def console(
     allowed_hosts: tuple[str, ...],
     is_read_only: bool,
     pipelines_directory: str | None,
+    interval_s: float,
 ) -> None:
     """Serve the web console for a cluster."""
     try:
@@ -86,6 +96,7 @@ def console(
         is_read_only=is_read_only,
         allowed_hosts=allowed_hosts,
         pipelines_directory=pipelines_directory,
+        sample_interval_s=interval_s,
     )
 
     def on_ready(address: str) -> None:

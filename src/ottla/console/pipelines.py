@@ -86,8 +86,16 @@ def pipeline_row(status: dict[str, Any], name: str) -> PipelineRow:
         sum(query.processed_rate for query in queries),
         sum(query.lag for query in queries),
         queries,
-        status.get("graph") or {"nodes": [], "edges": []},
+        _graph(status.get("graph")),
     )
+
+
+def _graph(found: Any) -> dict[str, Any]:
+    """Nodes and edges of the shape that is drawn; anything else is left out."""
+    graph = found if isinstance(found, dict) else {}
+    nodes = [node for node in graph.get("nodes") or [] if isinstance(node, dict)]
+    edges = [edge for edge in graph.get("edges") or [] if len(edge) == 2]
+    return {"nodes": nodes, "edges": edges}
 
 
 def query_row(query: dict[str, Any]) -> QueryRow:
@@ -106,32 +114,44 @@ def query_row(query: dict[str, Any]) -> QueryRow:
 
 
 def picture(rows: list[PipelineRow], rates: dict[str, float]) -> Picture:
-    """Topics and queries of all pipelines in one graph; a topic that two share is one box."""
+    """Topics and steps of all pipelines in one graph.
+
+    A topic that two pipelines share is one box. A source is no box of its own: it is the topic or
+    the files that it reads.
+    """
     nodes: dict[str, Node] = {}
     edges: list[tuple[str, str]] = []
     for row in rows:
-        own = {}
-        speeds = {query.name: query.processed_rate for query in row.queries}
-        for node in row.graph.get("nodes", []):
-            kind, label = str(node.get("kind", "")), str(node.get("label", ""))
-            is_outside = kind in ("topic", "files", "console")
-            node_id = f"{kind}:{label}" if is_outside else f"{row.name}/{node.get('id')}"
-            own[str(node.get("id"))] = node_id
-            if kind == "topic":
-                rate = rates.get(label)
-                note = f"{rate:,.0f}/s" if rate is not None else "no such topic"
-                nodes[node_id] = Node(node_id, "topic", label, note, f"/topics/{label}")
-            elif kind == "sink":
-                speed = speeds.get(label, 0.0)
-                nodes[node_id] = Node(
-                    node_id, "query", label, f"{row.name} · {speed:,.0f}/s", "", row.tone
-                )
-            else:
-                note = row.name if not is_outside else kind
-                nodes[node_id] = Node(
-                    node_id, kind, label, f"{kind} of {note}" if note != kind else kind
-                )
-        for edge in row.graph.get("edges", []):
-            if len(edge) == 2 and str(edge[0]) in own and str(edge[1]) in own:
-                edges.append((own[str(edge[0])], own[str(edge[1])]))
+        kinds = {str(node.get("id")): str(node.get("kind", "")) for node in row.graph["nodes"]}
+        pairs = [(str(a), str(b)) for a, b in row.graph["edges"]]
+        stands_for = {b: a for a, b in pairs if kinds.get(b) == "source"}
+        names: dict[str, str] = {}
+        for node in row.graph["nodes"]:
+            node_id, kind = str(node.get("id")), str(node.get("kind", ""))
+            if kind != "source" or node_id not in stands_for:
+                made = _node(row, node_id, kind, str(node.get("label", "")), rates)
+                nodes[made.node_id] = made
+                names[node_id] = made.node_id
+        for source, target in pairs:
+            begin = names.get(stands_for.get(source, source))
+            end = names.get(target)
+            if begin is not None and end is not None:
+                edges.append((begin, end))
     return draw(list(nodes.values()), edges)
+
+
+def _node(row: PipelineRow, node_id: str, kind: str, label: str, rates: dict[str, float]) -> Node:
+    if kind == "topic":
+        rate = rates.get(label)
+        note = f"topic · {rate:,.0f}/s" if rate is not None else "topic, not there yet"
+        return Node(
+            f"topic:{label}", kind, label, note, f"/topics/{label}" if rate is not None else ""
+        )
+    if kind in ("files", "console"):
+        return Node(f"{kind}:{label}", kind, label, kind)
+    if kind == "sink":
+        speed = sum(query.processed_rate for query in row.queries if query.name == label)
+        return Node(
+            f"{row.name}/{node_id}", "query", label, f"{row.name} · {speed:,.0f}/s", "", row.tone
+        )
+    return Node(f"{row.name}/{node_id}", kind, label, f"{kind} of {row.name}")

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
 # Looking must not cost the cluster more than this share of the time, however large it is.
-BUSY_SHARE_MAX = 0.2
+BUSY_SHARE_MAX = 0.4
 # A view this old is shown with a warning.
 STALE_S = 10.0
 _GROUPS_EVERY = 1

@@ -122,7 +122,7 @@ customElements.define("time-chart", class extends HTMLElement {
     const axis = { stroke: css("--ink-3"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: `11px ${css("--sans")}`, size: 46, gap: 6 };
     const options = {
       width: this.clientWidth, height: this.clientHeight,
-      padding: [8, 6, 0, 0],
+      padding: [8, 26, 0, 0],
       legend: { show: false },
       cursor: { points: { size: 6 }, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.12 : 1] } },
@@ -413,9 +413,13 @@ document.addEventListener("input", (event) => {
   if (event.target.id === "palette-input") palette.search(event.target.value);
 });
 document.addEventListener("htmx:afterSettle", (event) => showTimes(event.target));
+let pointed = 0;
+document.addEventListener("pointermove", () => { pointed = performance.now(); }, { passive: true });
 document.addEventListener("htmx:beforeRequest", (event) => {
-  // A tab nobody looks at asks for nothing.
-  if (document.hidden && event.detail.requestConfig.triggeringEvent?.type === "tick") event.preventDefault();
+  if (event.detail.requestConfig.triggeringEvent?.type !== "tick") return;
+  // A tab nobody looks at asks for nothing, and rows keep still under a hand that is aiming.
+  const isAiming = performance.now() - pointed < 800 && event.detail.elt.matches(":hover") && one("[data-rows]", event.detail.elt);
+  if (document.hidden || isAiming) event.preventDefault();
 });
 // Empty fields have no place in an address that people share.
 document.addEventListener("submit", (event) => {

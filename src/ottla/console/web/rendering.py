@@ -110,6 +110,12 @@ def clock(timestamp_ms: int) -> str:
     return text.replace("T", " ").removesuffix("Z") if text else "no time"
 
 
+def row_id(name: str) -> str:
+    """An id for the row of a name, which may hold anything: updates move rows instead of rewriting
+    them, so that nobody clicks on what has just become another row."""
+    return f"r-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:16]}"
+
+
 def group_tone(state: str) -> str:
     """The colour of a group's state."""
     if state == "Stable":
@@ -151,6 +157,7 @@ def environment() -> Environment:
         clock=clock,
         path=lambda text: quote(text, safe=""),
         group_tone=group_tone,
+        row_id=row_id,
         sparkline=sparkline,
     )
     env.globals.update(asset=asset, query=query)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -77,10 +78,18 @@ def query(
 
 
 def schema_of(row: type) -> Schema:
-    """The schema of a NamedTuple of plain values, from its annotations."""
+    """The schema of a NamedTuple, from its annotations; what is nested is an array of anything."""
     fields = {}
-    for name, annotation in row.__annotations__.items():
-        kinds = [kind.strip() for kind in str(annotation).split("|")]
-        schema = {"int": integer, "float": number, "bool": boolean}.get(kinds[0], text)()
-        fields[name] = nullable(schema) if "None" in kinds else schema
+    for name, hint in get_type_hints(row).items():
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        schema = _SCHEMAS.get(kinds[0], lambda: {"type": "array", "items": {}})()
+        fields[name] = nullable(schema) if type(None) in kinds else schema
     return record(**fields)
+
+
+_SCHEMAS: dict[object, Callable[[], Schema]] = {
+    int: integer,
+    float: number,
+    bool: boolean,
+    str: text,
+}

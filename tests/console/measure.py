@@ -1,0 +1,143 @@
+"""Measures the console at scale: `PYTHONPATH=. python tests/console/measure.py`.
+
+Server time of each page with thousands of topics and hundreds of groups, and the frames that a
+browser draws while a live tail runs. Not a test: figures of a shared machine decide nothing.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import confluent_kafka
+import httpx
+from bench.brokers import Kind, start_fresh
+from console_world import QUIET, ConsoleProcess, create_topics, wait_until
+
+PATHS = (
+    "/", "/topics", "/topics?sort=-rate&page=7", "/topics?q=topic-1", "/topics/topic-0001",
+    "/topics/topic-0001?from=time&time=1h", "/topics/topic-0001/partitions",
+    "/topics/topic-0001/configs", "/topics/topic-0001/consumers", "/topics/topic-0001/produce",
+    "/groups", "/groups?sort=-lag&page=3", "/groups/view?id=group-0001", "/brokers", "/brokers/1",
+    "/quorum", "/transactions", "/pipelines", "/api/v1/topics", "/api/v1/groups",
+    "/api/v1/search?q=topic-19", "/api/v1/history",
+)  # fmt: skip
+
+FRAMES = """() => new Promise((done) => {
+  const gaps = []; let last = performance.now(); const end = last + 10000;
+  const step = (now) => { gaps.push(now - last); last = now;
+    now < end ? requestAnimationFrame(step) : done(gaps); };
+  requestAnimationFrame(step);
+})"""
+
+
+def fill(bootstrap: str, topics: int, groups: int) -> None:
+    for start in range(0, topics, 200):
+        create_topics(
+            bootstrap, {f"topic-{n:04}": 3 for n in range(start, min(start + 200, topics))}
+        )
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **QUIET})
+    for number in range(topics):
+        for _ in range(20):
+            producer.produce(f"topic-{number:04}", json.dumps({"n": number}), str(number))
+        producer.poll(0)
+    producer.flush(120)
+    for number in range(groups):
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": f"group-{number:04}", **QUIET}
+        )
+        offsets = [
+            confluent_kafka.TopicPartition(f"topic-{(number * 3 + t) % topics:04}", p, 1)
+            for t in range(3)
+            for p in range(3)
+        ]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        consumer.close()
+
+
+def server_ms(client: httpx.Client, path: str) -> float:
+    answer = client.get(path)
+    answer.raise_for_status()
+    return float(answer.headers["server-timing"].partition("dur=")[2])
+
+
+def measure_pages(console: ConsoleProcess, repeats: int) -> None:
+    print(f"{'page':44} {'median ms':>10} {'worst ms':>10}")
+    with console.client() as client:
+        for path in PATHS:
+            times = [server_ms(client, path) for _ in range(repeats)]
+            print(f"{path:44} {statistics.median(times):10.1f} {max(times):10.1f}", flush=True)
+
+
+def measure_tail(console: ConsoleProcess, bootstrap: str, rate: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    ending = threading.Event()
+
+    def produce() -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 10, **QUIET}
+        )
+        number, began = 0, time.monotonic()
+        while not ending.is_set():
+            due = int((time.monotonic() - began) * rate)
+            while number < due:
+                producer.produce("tailed", json.dumps({"number": number, "text": "x" * 60}))
+                number += 1
+            producer.poll(0)
+            time.sleep(0.005)
+        producer.flush(10)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        page = browser.new_page()
+        page.goto(f"{console.address}/topics/tailed")
+        page.keyboard.press("l")
+        page.wait_for_timeout(3000)
+        gaps = sorted(page.evaluate(FRAMES))
+        status = page.locator("[data-tail-status]").inner_text()
+        page.keyboard.press("l")
+        browser.close()
+    ending.set()
+    thread.join()
+    seconds = sum(gaps) / 1000
+    late = sum(gap > 50 for gap in gaps)
+    print(
+        f"tail at {rate}/s: {len(gaps) / seconds:.0f} frames/s, p99 gap "
+        f"{gaps[int(len(gaps) * 0.99)]:.0f} ms, {late} gaps over 50 ms; page says: {status}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--topics", type=int, default=2000)
+    parser.add_argument("--groups", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--kind", choices=list(Kind), default=Kind.OTTLA)
+    parser.add_argument("--tail-rates", type=int, nargs="*", default=[500, 1000, 5000, 50000])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        with start_fresh(Kind(given.kind), Path(directory) / "broker") as broker:
+            began = time.monotonic()
+            fill(broker.bootstrap, given.topics, given.groups)
+            create_topics(broker.bootstrap, {"tailed": 4})
+            print(f"{given.topics} topics, {given.groups} groups: {time.monotonic() - began:.0f} s")
+            with ConsoleProcess(broker.bootstrap) as console:
+                with console.client() as client:
+                    wait_until(lambda: client.get("/api/v1/groups").json()["groups"], "groups", 60)
+                time.sleep(5)
+                if given.repeats:
+                    measure_pages(console, given.repeats)
+                for rate in given.tail_rates:
+                    measure_tail(console, broker.bootstrap, rate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Every page in a real browser, against a broker under load: it shows and moves."""
+
+import json
+import re
+
+import pytest
+from console_world import World, wait_until
+from playwright.sync_api import Page, expect
+
+from conftest import WatchedPage
+
+PAGES = (
+    ("/", "All is well"),
+    ("/topics", "orders"),
+    ("/topics/orders", "newest"),
+    ("/topics/orders/partitions", "High watermark"),
+    ("/topics/orders/configs", "cleanup.policy"),
+    ("/topics/orders/consumers", "billing"),
+    ("/topics/orders/produce", "Headers"),
+    ("/groups", "warehouse-sync"),
+    ("/groups/view?id=billing", "Lag over time"),
+    ("/brokers", "Log directories"),
+    ("/brokers/1", "log.dirs"),
+    ("/quorum", "voter"),
+    ("/transactions", "Transactional id"),
+    ("/pipelines", "Pipelines"),
+)
+
+
+def number(text: str) -> int:
+    return int(re.sub(r"\D", "", text) or 0)
+
+
+def settle(page: Page) -> None:
+    """Wait for a look at the cluster: what was loaded has been replaced in place."""
+    page.evaluate(
+        """() => new Promise((done) =>
+            document.body.addEventListener("tick", () => setTimeout(done, 300), { once: true }))"""
+    )
+
+
+@pytest.mark.parametrize(("path", "text"), PAGES)
+def test_page_shows_and_stays_whole_when_it_updates(
+    watched: WatchedPage, world: World, path: str, text: str
+) -> None:
+    page = watched.go(path)
+    expect(page.locator("main")).to_contain_text(text)
+    settle(page)
+    expect(page.locator("main")).to_contain_text(text)
+    # One of each landmark: an update that swapped in a whole page would double them.
+    for landmark in ("main", "header.bar", "nav.side", "h1"):
+        expect(page.locator(landmark)).to_have_count(1)
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("main :is(input, select, textarea, button)")]
+            .filter((e) => e.type !== "hidden" && !e.labels?.length && !e.textContent.trim()
+                && !e.getAttribute("aria-label")).map((e) => e.outerHTML)"""
+    )
+    assert unnamed == []
+
+
+def test_partitions_move_live(watched: WatchedPage) -> None:
+    page = watched.go("/topics/orders/partitions")
+    cell = page.locator("#p-0 td.mono").nth(2)
+    before = number(cell.inner_text())
+    wait_until(lambda: number(cell.inner_text()) > before, "the high watermark moves")
+
+
+def test_lag_is_drawn_over_time(watched: WatchedPage) -> None:
+    page = watched.go("/groups/view?id=billing")
+    expect(page.locator("time-chart canvas")).to_be_visible()
+    expect(page.locator("time-chart")).to_have_attribute(
+        "aria-label", re.compile("Lag of this group: .* \\d")
+    )
+    expect(page.locator("text=orders-0").first).to_be_visible()
+
+
+def test_keyboard_alone_reaches_everything(watched: WatchedPage) -> None:
+    page = watched.go("/")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/topics")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator("tr.at a")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type("order")
+    expect(page.locator("#palette-list li").first).to_contain_text("orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")
+    page.keyboard.press("f")
+    expect(page.locator("input[name=q]")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("]")
+    page.wait_for_url("**cursor=**")
+
+
+def test_theme_follows_the_system_and_the_toggle(watched: WatchedPage) -> None:
+    page = watched.go("/topics")
+    colour = "() => getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(colour)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(colour)
+    assert light != dark
+    page.keyboard.press("d")
+    assert page.evaluate(colour) == light
+    page.reload()
+    assert page.evaluate(colour) == light
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(watched: WatchedPage) -> None:
+    watched.page.set_viewport_size({"width": 390, "height": 844})
+    for path, _ in PAGES:
+        page = watched.go(path)
+        wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, path
+
+
+def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:
+    page = watched.go("/topics")
+    page.get_by_label("Search topics").fill("pay")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("payments")
+    assert "q=pay" in page.url
+
+
+def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
+    from shoot import pipeline_status
+
+    published = world.pipelines / "revenue"
+    published.mkdir(exist_ok=True)
+    (published / "status.json").write_text(json.dumps(pipeline_status()))
+    page = watched.go("/pipelines")
+    expect(page.locator("svg.graph .node")).to_have_count(8)
+    expect(page.locator("svg.graph .edge")).to_have_count(7)
+    expect(page.locator("main")).to_contain_text("started again after 2 s")
+    expect(watched.go("/").locator("main")).to_contain_text("revenue")
