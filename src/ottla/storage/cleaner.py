@@ -375,6 +375,8 @@ class _Cleaning:
     async def run(self) -> None:
         """Clean the log as far as the map reaches."""
         opened, cleanable = self._log, self._cleanable
+        generation = opened.generation
+        opened.settle_replacement()
         segments = [
             s for s in opened.segments if s.base_offset < cleanable.first_uncleanable_offset
         ]
@@ -407,6 +409,8 @@ class _Cleaning:
             await self._clean_group(
                 [by_base[fact.base_offset] for fact in group], ends, transactions
             )
+        if opened.generation != generation:
+            raise CleaningAborted("the log has changed")
         opened.clean_offset = end_offset
         log.info(
             "cleaned %s up to offset %d: %d of %d records stay",
@@ -492,11 +496,9 @@ class _Cleaning:
 
         try:
             await self._cleaner.run_slices(work, is_wanted)
-        except FileNotFoundError:
-            if is_wanted():
-                raise
-            raise CleaningAborted("its segments were deleted") from None
         except OSError as error:
+            if not is_wanted():
+                raise CleaningAborted("its segments were deleted") from error
             raise self._failure(error) from error
         finally:
             work.close()
@@ -515,7 +517,7 @@ class _Cleaning:
             if opened.name_replaced_log(replacement):
                 await self._sync_directory()
         except OSError as error:
-            raise opened.fail(error) from error
+            raise self._failure(error) from error
 
     async def _sync_directory(self) -> None:
         await self._runtime.offload.run(self._disk.sync_dir, self._log.directory)

@@ -42,6 +42,13 @@ class ReplaceableLog(TrimmableLog):
             and all(segment in self._segments for segment in segments)
         )
 
+    def settle_replacement(self) -> None:
+        """Undo or complete a replacement that was interrupted, as by a full disk."""
+        try:
+            self._settle_replacement()
+        except OSError as error:
+            raise self.fail(error) from error
+
     def begin_replacement(self, replaced: list[Segment], *, size: int) -> Replacement:
         """The `.cleaned` files of `replaced` are durable: call them `.swap`.
 
@@ -74,10 +81,13 @@ class ReplaceableLog(TrimmableLog):
         self._segments.replace(replaced, segment)
         replacement.stage = Stage.ADOPTED
         paths: list[str] = []
-        for old in replaced:
-            paths += old.mark_deleted()
-            if old.base_offset != segment.base_offset:
-                self._snapshots.remove(Offset(old.base_offset))
+        try:
+            for old in replaced:
+                paths += old.mark_deleted()
+                if old.base_offset != segment.base_offset:
+                    self._snapshots.remove(Offset(old.base_offset))
+        except OSError as error:
+            raise self.fail(error) from error
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
         self._pending_removals.append((due_ms, paths))
         return True
