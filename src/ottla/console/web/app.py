@@ -20,7 +20,7 @@ from ottla.console.errors import BadRequestError
 from ottla.console.filters import FilterError
 from ottla.console.settings import ConsoleSettings
 from ottla.console.web.api.routes import api_routes
-from ottla.console.web.rendering import STATIC, page
+from ottla.console.web.rendering import STATIC, page, preload
 from ottla.console.web.routes import page_routes
 from ottla.console.web.security import LOOPBACK_NAMES, Rules, SecurityMiddleware
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -52,6 +52,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         await console.start()
+        preload()  # while the first look is under way
         try:
             yield
         finally:

@@ -166,6 +166,13 @@ def environment() -> Environment:
     return env
 
 
+def preload() -> None:
+    """Compile every template, so that nobody's first page waits for it."""
+    env = environment()
+    for name in env.list_templates():
+        env.get_template(name)
+
+
 def context_of(request: Request) -> ConsoleContext:
     """The console that serves a request."""
     console: ConsoleContext = request.app.state.console
