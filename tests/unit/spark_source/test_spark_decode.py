@@ -197,8 +197,8 @@ def hostile(random: Random) -> tuple[bytes, bytes]:
             starts.append(at)
             length, body = read_varint(honest, at, end)
             at = body + length
-        for _ in range(random.randint(0, 3)):
-            near = random.choice(starts) + random.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+        for _ in range(random.randint(0, 4)):
+            near = random.choice(starts) + random.choice([0, 0, 0, *range(14)])
             last = random.choice([*starts[1:], end]) - random.choice([1, 1, 2])
             place = random.choice([near, near, last, random.randrange(position + 57, end)])
             if place < end:
