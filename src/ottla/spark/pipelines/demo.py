@@ -79,10 +79,11 @@ class Demo:
         if self._supervisor is None:
             return
         try:
-            self._supervisor.run()
+            status = self._supervisor.run()
+            if status["state"] == "failed":
+                print(f"The pipeline failed: {status['last_error']['message']}", file=sys.stderr)
         except AlreadyRunning:
             print("The demo's pipeline runs already; see 'ottla pipeline list'.", file=sys.stderr)
-        self._ending.set()
 
     def _make_orders(self) -> None:
         producer = import_module("confluent_kafka").Producer(

@@ -72,7 +72,6 @@ def settings_of(definition: Definition, master: str | None, cores: int) -> dict[
         # 200 tasks for every aggregation, the default, are for clusters.
         settings["spark.sql.shuffle.partitions"] = str(max(2, cores))
         settings["spark.ui.enabled"] = "false"
-        settings["spark.pyspark.python"] = sys.executable  # the one that has Ottla
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.memory"] = "1g"
@@ -82,6 +81,7 @@ def settings_of(definition: Definition, master: str | None, cores: int) -> dict[
 def spark_session(definition: Definition, master: str | None = None) -> SparkSession:
     """Start Spark for the pipeline."""
     check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has Ottla
     from pyspark.sql import SparkSession
 
     from ottla.spark import register
