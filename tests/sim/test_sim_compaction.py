@@ -111,7 +111,6 @@ def check_recovered(world: CompactionWorld, context: str) -> None:
         (cleaning_keys_and_tombstones, ROOMY, None),
         (cleaning_keys_and_tombstones, CRAMPED, None),
         (cleaning_transactions, ROOMY, Survival.SUBSET),
-        (cleaning_transactions, ROOMY, Survival.NOTHING),
     ],
 )
 def test_a_log_survives_a_power_cut_at_every_operation_of_its_cleaning(

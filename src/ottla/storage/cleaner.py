@@ -318,13 +318,13 @@ class LogCleaner:
         """Perform `work` in a thread, slice by slice, as fast as the disk may be used."""
         while True:
             moved, is_done = await self._runtime.offload.run(_run_slice, work, self._clock)
-            if is_done:
-                return
             await self._spare_disk(moved)
             if not is_wanted():
                 raise CleaningAborted("the log has changed")
             if self._stopping is not None and self._stopping.is_set():
                 raise CleaningAborted("the broker stops")
+            if is_done:
+                return
 
     async def _spare_disk(self, moved: int) -> None:
         rate = self._settings().io_bytes_per_second_max
