@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 
 from bench.brokers import KAFKA_VERSION, ROOT
 
-from compat import allow_list, scenario, toolchains, transactions
+from compat import allow_list, groups, scenario, toolchains, transactions
 
 PATH = ROOT / "docs" / "compatibility.md"
 
@@ -24,8 +24,12 @@ NOT_OFFERED: dict[str, tuple[str, ...]] = {
         "delete_topic",
         "produce/edges",
         "transactions/*",
+        "groups/consumer/*",
     ),
-    "kafkajs": ("consume",),
+    "kafkajs": ("consume", "groups/cooperative/*", "groups/consumer/*", "groups/*/static restart"),
+    "aiokafka": ("groups/cooperative/*", "groups/consumer/*"),
+    "kafka-python": ("groups/cooperative/*", "groups/consumer/*"),
+    "franz-go": ("groups/consumer/*",),
 }
 
 CAPABILITIES: tuple[tuple[str, str], ...] = (
@@ -36,6 +40,9 @@ CAPABILITIES: tuple[tuple[str, str], ...] = (
     ("null and empty keys and values", "produce/edges"),
     ("consume by assignment", "consume"),
     ("consume by group, commit", "group_consume"),
+    ("a group lives: members come, go, crash, restart", "groups/eager/*"),
+    ("the same with cooperative rebalancing", "groups/cooperative/*"),
+    ("the same with the new protocol (KIP-848)", "groups/consumer/*"),
     ("first and last offsets", "list_offsets"),
     ("seek by time", "seek_by_time"),
     ("alter configs", "alter_configs"),
@@ -52,7 +59,7 @@ CAPABILITIES: tuple[tuple[str, str], ...] = (
     ("a transaction times out", "transactions/time out"),
     ("nothing undone is ever seen", "transactions/nothing *"),
 )
-STEP_NAMES = (*scenario.STEP_NAMES, *transactions.STEP_NAMES)
+STEP_NAMES = (*scenario.STEP_NAMES, *transactions.STEP_NAMES, *groups.STEP_NAMES)
 
 INTRODUCTION = f"""\
 # Compatibility

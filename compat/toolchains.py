@@ -65,9 +65,9 @@ def _python(module: str) -> Driver:
     return Driver(command, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def _kcat() -> Driver:
+def _kcat(module: str) -> Driver:
     _program("kcat")
-    return _python("kcat")
+    return _python(module)
 
 
 def go_environment() -> dict[str, str]:
@@ -137,7 +137,7 @@ DRIVERS: dict[str, Callable[[], Driver]] = {
     "confluent-kafka": lambda: _python("confluent"),
     "aiokafka": lambda: _python("aio"),
     "kafka-python": lambda: _python("kafka_python"),
-    "kcat": _kcat,
+    "kcat": lambda: _kcat("kcat"),
     "franz-go": lambda: _franz_go(".", "franzgo"),
     "kafkajs": lambda: _kafkajs("driver.js"),
     "java": lambda: _java("CompatDriver"),
@@ -150,4 +150,14 @@ TRANSACTION_DRIVERS: dict[str, Callable[[], Driver]] = {
     "franz-go": lambda: _franz_go("./transactions", "franzgo-transactions"),
     "kafkajs": lambda: _kafkajs("transactions.js"),
     "java": lambda: _java("TransactionDriver"),
+}
+# Of the same names: the programs that are members of the groups of compat/groups.py.
+GROUP_DRIVERS: dict[str, Callable[[], Driver]] = {
+    "confluent-kafka": lambda: _python("confluent_member"),
+    "aiokafka": lambda: _python("aio_member"),
+    "kafka-python": lambda: _python("kafka_python_member"),
+    "kcat": lambda: _kcat("kcat_member"),
+    "franz-go": lambda: _franz_go("./groups", "franzgo-groups"),
+    "kafkajs": lambda: _kafkajs("member.js"),
+    "java": lambda: _java("GroupMember"),
 }
