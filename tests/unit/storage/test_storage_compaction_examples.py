@@ -372,3 +372,36 @@ def test_headers_of_emptied_batches_are_sound() -> None:
         with pytest.raises(KafkaError, match="claims 0 records"):
             check_batch(batch, 0, len(batch))  # its CRC is right, else it would say so
         assert kept.base_offset == 2
+
+
+def test_a_full_disk_ends_a_cleaning_that_is_made_up_for() -> None:
+    for room in (0, 100, 700, 1_500):
+        with Simulation(seed=1) as simulation:
+            world = CompactionWorld(simulation)
+            for n in range(30):
+                world.append([(b"k%d" % (n % 8), b"%d" % n * 60)])
+            world.roll()
+            world.append([(b"last", b"value")])
+            simulation.disk("a").limit_space(room)
+            simulation.run(world.cleaner.clean_dirtiest())
+            assert not world.cleaner.uncleanable
+            assert world.manager.directories[0].failure is None
+            simulation.disk("a").limit_space(None)
+            world.check(was_cut_off=True)
+            world.clean()
+            world.check()
+            names = world.runtime.disk.listdir("/logs/t-0")
+            assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_broken_disk_takes_the_directory_offline_and_the_cleaner_lives() -> None:
+    with Simulation(seed=1) as simulation:
+        world = CompactionWorld(simulation)
+        for n in range(30):
+            world.append([(b"k", b"%d" % n * 60)])
+        world.roll()
+        simulation.disk("a").fail_io("/logs/t-0/")
+        simulation.run(world.cleaner.clean_dirtiest())
+        assert world.manager.directories[0].failure is not None
+        assert simulation.run(world.cleaner.clean_dirtiest()) is False
+        assert not world.cleaner.uncleanable
