@@ -1,5 +1,10 @@
 """Which partition of an internal topic holds a key, chosen as Kafka and its tools do. Pure."""
 
+from functools import lru_cache
+
+# The hash goes over every character, and the same groups ask again and again.
+_KEYS_REMEMBERED = 8192
+
 _INT32_MIN = -(2**31)
 
 
@@ -12,6 +17,7 @@ def java_string_hash(text: str) -> int:
     return value - 2**32 if value & 0x80000000 else value
 
 
+@lru_cache(_KEYS_REMEMBERED)
 def partition_of(key: str, partition_count: int) -> int:
     """Kafka's `Utils.abs(hash) % n`, in which the one number without a positive twin becomes 0."""
     value = java_string_hash(key)

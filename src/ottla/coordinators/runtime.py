@@ -32,6 +32,7 @@ from ottla.protocol.batches import (
     iter_batches,
     iter_records,
     parse_control_key,
+    plain_batch,
 )
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -333,6 +334,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def _follow(self, led: Led[S], write: _Write) -> None:
         """Have a write that lies in the log replayed once it is committed."""
+        if not led.writes and write.end_offset <= led.partition.high_watermark:
+            # Alone in sync, as on a single broker: it is committed already.
+            write.replay(led.shard)
+            write.finish(ErrorCode.NONE)
+            return
         led.in_flight[write.key] += 1
         led.writes.append(write)
         led.complete_until(led.partition.high_watermark)
@@ -352,6 +358,8 @@ class CoordinatorRuntime(Generic[S]):
         self, records: Sequence[KeyValue], codec: Codec, producer: ProducerWrite | None
     ) -> bytearray:
         now_ms = self._runtime.clock.wall_ms()
+        if producer is None and codec is Codec.NONE:
+            return plain_batch([(one.key, one.value) for one in records], now_ms)
         batch = [Record(at, now_ms, one.key, one.value) for at, one in enumerate(records)]
         if producer is None:
             return build_batch(batch, codec=codec)

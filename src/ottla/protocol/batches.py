@@ -505,6 +505,26 @@ def build_batch(
     return batch
 
 
+def plain_batch(fields: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
+    """A batch of keys and values of one time, as brokers write to their own topics.
+
+    The same bytes as `build_batch`, for half the time: a coordinator writes one for each request.
+    """
+    batch = bytearray(HEADER_BYTES)
+    count = 0
+    for key, value in fields:
+        head = b"\0\0" + encode_varint(count) + encode_varint(len(key))
+        tail = b"\1\0" if value is None else encode_varint(len(value)) + value + b"\0"
+        batch += encode_varint(len(head) + len(key) + len(tail)) + head + key + tail
+        count += 1
+    HEADER.pack_into(
+        batch, 0, 0, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, 0, count - 1,
+        timestamp_ms, timestamp_ms, -1, -1, NO_SEQUENCE, count,
+    )  # fmt: skip
+    write_crc(batch, 0)
+    return batch
+
+
 def control_batch(
     control_type: ControlType,
     *,

@@ -86,7 +86,7 @@ class Dispatcher:
             request = decode_request(key, version, buffer[header.body_start : end])
             call = Call(version, header.client_id, connection.peer_host, self._listener, connection)
             fields = typed(services, call, request)
-            if inspect.isawaitable(fields):
+            if not isinstance(fields, dict) and inspect.isawaitable(fields):
                 return Deferred(self._encode_later(header, fields))
             return encode_response(key, version, header.correlation_id, fields)
 

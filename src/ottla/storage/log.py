@@ -67,6 +67,7 @@ _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
 
 # Looking a member up in its enumeration costs as much as a comparison.
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 _CODEC_MAX = int(Codec.ZSTD)
 
 
@@ -142,7 +143,32 @@ class PartitionLog(ReplaceableLog):
                 if self.log_end_offset - self.recovery_point >= self._flush_messages:
                     self.flush()
                 return AppendResult(base_offset, last_offset, -1, self.log_start_offset, False)
+        if origin is _COORDINATOR and self._is_own_plain and size <= self._message_bytes_max:
+            return self._append_own(records, size, leader_epoch, guard, transaction_version)
         return self._append_slowly(records, leader_epoch, origin, guard, transaction_version)
+
+    def _append_own(
+        self,
+        records: bytearray | memoryview,
+        size: int,
+        leader_epoch: int,
+        guard: int,
+        transaction_version: int,
+    ) -> AppendResult:
+        """What this broker built itself a moment ago needs no looking through."""
+        (
+            _, length, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, *_,
+        ) = _unpack_header(records)  # fmt: skip
+        if producer_id >= 0 or attributes & ~CODEC_MASK:
+            return self._append_slowly(
+                records, leader_epoch, _COORDINATOR, guard, transaction_version
+            )
+        now_ms = self._clock.wall_ms()
+        base_offset = self._write(
+            records, size, length, delta, max_timestamp_ms, leader_epoch, now_ms
+        )
+        self._maybe_flush()
+        return AppendResult(base_offset, base_offset + delta, -1, self.log_start_offset, False)
 
     def _append_slowly(
         self,

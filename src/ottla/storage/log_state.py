@@ -70,6 +70,7 @@ class LogState:
         "_generation",
         "_has_new_names",
         "_is_new_directory",
+        "_is_own_plain",
         "_is_plain",
         "_latest_epoch",
         "_message_bytes_max",
@@ -165,6 +166,9 @@ class LogState:
             config.message_timestamp_type == "CreateTime"
             and config.message_timestamp_before_max_ms == NEVER_MS
             and not config.is_compacted
+        )
+        self._is_own_plain = (
+            config.message_timestamp_type == "CreateTime" and self._codec_number < 0
         )
         self._message_bytes_max = config.max_message_bytes
         self._timestamp_ahead_ms_max = config.message_timestamp_after_max_ms

@@ -4,7 +4,6 @@ Versions 2 to 10; from 10 on topics are named by id. Each partition is answered 
 wrong with the group or the member is said of every partition, as the response has no other place.
 """
 
-import inspect
 from collections.abc import Awaitable, Sequence
 from typing import Any
 from uuid import UUID
@@ -12,6 +11,7 @@ from uuid import UUID
 from ottla.coordinators.group.shard import CommitRequest, WantedOffset
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import duration_ms, given
+from ottla.protocol.uuids import ZERO
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
@@ -58,18 +58,17 @@ def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[F
         decided = services.groups.commit(commit, wanted)
     except KafkaError as error:
         decided = [error.code] * len(wanted)
-    if inspect.isawaitable(decided):
+    if not isinstance(decided, list):
         return _answer_later(request, codes, decided)
     return _answer(request, codes, decided)
 
 
 def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UUID]:
     """Name and id of the topic; no name if the id is not known."""
-    zero = UUID(int=0)
     if version >= TOPIC_IDS_FROM:
-        topic_id = topic.topic_id or zero
+        topic_id = topic.topic_id or ZERO
         return services.topic_name(topic_id.bytes), topic_id
-    return topic.name, services.topic_id(topic.name) or zero
+    return topic.name, services.topic_id(topic.name) or ZERO
 
 
 async def _answer_later(
