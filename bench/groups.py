@@ -35,6 +35,9 @@ COMMITS_IN_FLIGHT = 4  # of each member: Kafka's clients pipeline up to five req
 OVERRIDES = {
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
+    # A classic group waits so long for members to come; without it the first one makes a group of
+    # its own, and the others find out a heartbeat later, or not, by chance.
+    "group.initial.rebalance.delay.ms": "500",
 }
 
 REBALANCE_FIGURES = (
