@@ -125,7 +125,7 @@ public final class HistoryClient {
     private Properties settings() {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
-        settings.put("request.timeout.ms", "2000");
+        settings.put("request.timeout.ms", "1500");
         settings.put("default.api.timeout.ms", String.valueOf(CALL_MS_MAX));
         settings.put("reconnect.backoff.ms", "50");
         settings.put("reconnect.backoff.max.ms", "300");
@@ -229,16 +229,19 @@ public final class HistoryClient {
             poll(steps);
             return;
         }
-        int key = step.get(1).asInt();
+        ArrayNode sent = steps.addArray().add("send").add(step.get(1)).add(step.get(2)).addNull();
+        long offset = send(with, step);
+        sent.remove(3);
+        sent.add(offset);
+    }
+
+    private long send(KafkaProducer<String, String> with, JsonNode step) throws Exception {
         long value = step.get(2).asLong();
-        ArrayNode sent = steps.addArray().add("send").add(key).add(value).addNull();
-        TopicPartition part = place(key);
+        TopicPartition part = place(step.get(1).asInt());
         ProducerRecord<String, String> record =
             new ProducerRecord<>(part.topic(), part.partition(), null, String.valueOf(value));
         try {
-            long offset = with.send(record).get(CALL_MS_MAX, TimeUnit.MILLISECONDS).offset();
-            sent.remove(3);
-            sent.add(offset);
+            return with.send(record).get(CALL_MS_MAX, TimeUnit.MILLISECONDS).offset();
         } catch (ExecutionException error) {
             if (error.getCause() instanceof RuntimeException) {
                 throw (RuntimeException) error.getCause();
@@ -264,7 +267,7 @@ public final class HistoryClient {
     }
 
     private boolean transaction(JsonNode command) throws Exception {
-        boolean isOvertaken = command.get("is_overtaken").asBoolean();
+        boolean isOvertaken = !command.get("rival").isNull();
         try {
             producer.beginTransaction();
         } catch (RuntimeException error) {
@@ -287,18 +290,35 @@ public final class HistoryClient {
             if (isOvertaken) {
                 rival = producer(transactionalId);
                 rival.initTransactions();
+                rival.beginTransaction();
+                send(rival, command.get("rival"));
             }
         } catch (ProducerFencedException | OutOfOrderSequenceException | AuthorizationException error) {
             throw new Ended("fail", name(error), true);
         } catch (RuntimeException error) {
+            close(rival);
             abort(error);
-        } finally {
-            if (rival != null) {
-                rival.close(Duration.ZERO);
-            }
         }
-        commit(isOvertaken ? "overtaken, " : "");
+        try {
+            commit(isOvertaken ? "overtaken, " : "");
+        } finally {
+            close(rival);
+        }
         return isOvertaken;
+    }
+
+    /** End another producer of the same id; its transaction is aborted, now or by its timeout. */
+    private static void close(KafkaProducer<String, String> rival) {
+        if (rival == null) {
+            return;
+        }
+        try {
+            rival.abortTransaction();
+        } catch (RuntimeException unable) {
+            System.err.println(unable);
+        } finally {
+            rival.close(Duration.ZERO);
+        }
     }
 
     private void sendOffsets() {

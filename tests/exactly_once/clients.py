@@ -26,7 +26,7 @@ from exactly_once.workload import Kind, Plan, PlannedSend, key_of, partition_of,
 # Short, so that pauses and restarts outlast them and leave outcomes unknown.
 TRANSACTION_TIMEOUT_MS = 4_000
 DELIVERY_TIMEOUT_MS = 3_000
-REQUEST_TIMEOUT_MS = 2_000
+REQUEST_TIMEOUT_MS = 1_500
 CALL_S_MAX = 6.0
 COMMIT_S_MAX = 2.5
 POLL_S = 0.1
@@ -238,15 +238,25 @@ class LibrdkafkaClient:
             if plan.abort_before is not None:
                 return self._abort("intended")
             self._send_offsets()
-            if plan.is_overtaken:
-                rival = make_producer(self.identity.bootstrap, self.identity.transactional_id)
-                rival.init_transactions(CALL_S_MAX)
+            rival = self._overtaken_by(plan.rival) if plan.rival is not None else None
         except (KafkaException, NotDelivered) as error:
             kafka = error_of(error)
             if kafka is not None and kafka.code() in DEFINITE_AND_FATAL:
                 return self._ended(Outcome.FAIL, error, ends=True)
             return self._abort(describe(error))
-        return self._commit(is_overtaken=plan.is_overtaken)
+        completion = self._commit(is_overtaken=rival is not None)
+        if rival is not None:
+            with contextlib.suppress(KafkaException):  # its time runs out if it cannot abort
+                rival.abort_transaction(CALL_S_MAX)
+        return completion
+
+    def _overtaken_by(self, planned: PlannedSend) -> Producer:
+        """Another producer of the same transactional id, with a transaction of its own."""
+        rival = make_producer(self.identity.bootstrap, self.identity.transactional_id)
+        rival.init_transactions(CALL_S_MAX)
+        rival.begin_transaction()
+        send(rival, planned.key, planned.value)
+        return rival
 
     def _send_offsets(self) -> None:
         ends = {

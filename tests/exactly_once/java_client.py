@@ -17,23 +17,26 @@ from exactly_once.workload import PARTITIONS_PER_TOPIC, Kind, Plan, PlannedSend
 
 SOURCE = Path(__file__).with_name("HistoryClient.java")
 ANSWER_S_MAX = 60.0
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOG_CHARACTERS_MAX = 2_000
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class JavaProcess:
     """Owns the process and the thread that hands its answers to whoever asked."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, log: Path) -> None:
         folder = compile_java(SOURCE)
         arguments = (bootstrap, str(PARTITIONS_PER_TOPIC))
-        self._process = subprocess.Popen(
-            java_command("HistoryClient", *arguments, jvm=JVM, classpath=str(folder)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=quiet_environment("off"),
-        )
+        self._log = log
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                java_command("HistoryClient", *arguments, jvm=JVM, classpath=str(folder)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=quiet_environment("off"),
+            )
         self._answers: dict[str, queue.Queue[dict[str, Any]]] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
@@ -65,11 +68,16 @@ class JavaProcess:
         if pipe is None:
             raise RuntimeError("the process has no stdin")
         answers = self._answers.setdefault(worker, queue.Queue())
-        with self._lock:
-            pipe.write(line)
-            pipe.flush()
         wait_s = FINAL_READ_S_MAX + ANSWER_S_MAX if do == "everything" else ANSWER_S_MAX
-        answer = answers.get(timeout=wait_s)
+        try:
+            with self._lock:
+                pipe.write(line)
+                pipe.flush()
+            answer = answers.get(timeout=wait_s)
+        except (BrokenPipeError, queue.Empty) as error:
+            said = self._log.read_text()[-LOG_CHARACTERS_MAX:]
+            ended = self._process.poll()
+            raise RuntimeError(f"the Java client ended with {ended}: {said}") from error
         steps = tuple(step_from_json(step) for step in answer["steps"])
         return Completion(Outcome(answer["outcome"]), steps, answer["error"], answer["ends"])
 
@@ -109,7 +117,7 @@ class JavaClient:
             plan.kind.value,
             steps=steps,
             abort_before=plan.abort_before,
-            is_overtaken=plan.is_overtaken,
+            rival=None if plan.rival is None else ["send", plan.rival.key, plan.rival.value],
         )
         if done.outcome is not Outcome.OK and not done.ends_process:
             self._process.ask(self._worker, "assign", positions=dict(positions))

@@ -24,7 +24,7 @@ from exactly_once import clients
 from exactly_once.checker import Verdict, check
 from exactly_once.clients import Client, Identity, LibrdkafkaClient
 from exactly_once.faults import Nemesis
-from exactly_once.history import Assign, Key, Operation, Outcome, Poll, Step
+from exactly_once.history import Assign, Key, Operation, Outcome, Poll, Send, Step
 from exactly_once.java_client import JavaClient, JavaProcess
 from exactly_once.stable import Place, await_stable
 from exactly_once.workload import (
@@ -141,6 +141,10 @@ class Worker:
                 done.error,
                 is_transaction=plan.kind is Kind.TRANSACTION,
             )
+            if plan.rival is not None:  # which never tries to commit
+                sent = (Send(plan.rival.key, plan.rival.value),)
+                rival = self._recorder.new_process()
+                self._recorder.add(rival, sent, Outcome.FAIL, began, "rival", is_transaction=True)
             if done.outcome is Outcome.OK:
                 for step in done.steps:
                     if isinstance(step, Poll):
@@ -219,7 +223,7 @@ def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float) -> Resu
         _create_topics(broker.bootstrap)
         java: JavaProcess | None = None
         try:
-            java = stack.enter_context(JavaProcess(broker.bootstrap))
+            java = stack.enter_context(JavaProcess(broker.bootstrap, directory / "java.log"))
         except Missing as reason:
             notes.append(f"without Java clients: {reason}")
         openers: list[Open] = [LibrdkafkaClient] * LIBRDKAFKA_WORKERS

@@ -1,6 +1,6 @@
 """Clients under faults: what they were told and what they read hold nothing that may not be.
 
-OTTLA_HISTORY_S says for how long (85 s in `make test`), OTTLA_SEED which plans and faults,
+OTTLA_HISTORY_S says for how long (120 s in `make test`), OTTLA_SEED which plans and faults,
 OTTLA_HISTORY_BROKER=kafka which broker. A history that is bad is left in `.cache/exactly_once`.
 """
 
@@ -13,7 +13,7 @@ from bench.brokers import CACHE, Kind, Missing
 from exactly_once import history
 from exactly_once.run import run
 
-SECONDS = float(os.environ.get("OTTLA_HISTORY_S", "85"))
+SECONDS = float(os.environ.get("OTTLA_HISTORY_S", "120"))
 SEED = int(os.environ.get("OTTLA_SEED", "1"))
 BROKER = Kind(os.environ.get("OTTLA_HISTORY_BROKER", Kind.OTTLA))
 # Far below what any machine does: a run that hardly did anything proves nothing.

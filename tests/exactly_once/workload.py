@@ -2,8 +2,9 @@
 
 A plan is drawn from a seed; what becomes of it is up to clients, broker and faults. Values
 are unique across the run: a worker counts within its own range. Now and then a transaction is
-aborted on purpose, or is overtaken: another producer takes its transactional id before it
-commits, so that its commit must fail.
+aborted on purpose, or is overtaken: before it commits, a rival takes its transactional id and
+sends a value in a transaction of its own. The commit must then fail, and must not commit the
+rival's, which aborts.
 
 Pure: a seed in, plans out.
 """
@@ -63,7 +64,7 @@ class Plan:
     steps: tuple[PlannedSend | PlannedPoll, ...] = ()
     keys: tuple[Key, ...] = ()
     abort_before: int | None = None  # which step is not reached; as many as there are: the commit
-    is_overtaken: bool = False
+    rival: PlannedSend | None = None  # what another producer of the same id sends before the commit
 
 
 def plans(seed: int, worker: int) -> Iterator[Plan]:
@@ -92,5 +93,6 @@ def plans(seed: int, worker: int) -> Iterator[Plan]:
                 for _ in range(chance.randint(1, STEPS_MAX))
             )
             abort = chance.randint(0, len(steps)) if chance.random() < ABORT_CHANCE else None
-            overtaken = abort is None and chance.random() < OVERTAKE_CHANCE
-            yield Plan(Kind.TRANSACTION, steps, abort_before=abort, is_overtaken=overtaken)
+            is_overtaken = abort is None and chance.random() < OVERTAKE_CHANCE
+            rival = send() if is_overtaken else None
+            yield Plan(Kind.TRANSACTION, steps, abort_before=abort, rival=rival)
