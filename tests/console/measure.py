@@ -44,7 +44,8 @@ def fill(bootstrap: str, topics: int, groups: int) -> None:
             bootstrap, {f"topic-{n:04}": 3 for n in range(start, min(start + 200, topics))}
         )
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **QUIET})
-    for number in range(topics):
+    # A producer asks for the metadata of every topic it writes to, again and again.
+    for number in range(min(topics, 100)):
         for _ in range(20):
             producer.produce(f"topic-{number:04}", json.dumps({"n": number}), str(number))
         producer.poll(0)
@@ -129,10 +130,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--topics", type=int, default=2000)
     parser.add_argument("--groups", type=int, default=500)
+    parser.add_argument("--bootstrap", help="a cluster that is filled already")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--kind", choices=list(Kind), default=Kind.OTTLA)
     parser.add_argument("--tail-rates", type=int, nargs="*", default=[500, 1000, 5000, 50000])
     given = parser.parse_args()
+    if given.bootstrap:
+        measure(given.bootstrap, given)
+        return
     with (
         tempfile.TemporaryDirectory() as directory,
         start_fresh(Kind(given.kind), Path(directory) / "broker") as broker,
@@ -141,14 +146,18 @@ def main() -> None:
         fill(broker.bootstrap, given.topics, given.groups)
         create_topics(broker.bootstrap, {"tailed": 4})
         print(f"{given.topics} topics, {given.groups} groups: {time.monotonic() - began:.0f} s")
-        with ConsoleProcess(broker.bootstrap) as console:
-            with console.client() as client:
-                wait_until(lambda: client.get("/api/v1/groups").json()["groups"], "groups", 60)
-            time.sleep(5)
-            if given.repeats:
-                measure_pages(console, given.repeats)
-            for rate in given.tail_rates:
-                measure_tail(console, broker.bootstrap, rate)
+        measure(broker.bootstrap, given)
+
+
+def measure(bootstrap: str, given: argparse.Namespace) -> None:
+    with ConsoleProcess(bootstrap) as console:
+        with console.client() as client:
+            wait_until(lambda: client.get("/api/v1/groups").json()["groups"], "groups", 60)
+        time.sleep(5)
+        if given.repeats:
+            measure_pages(console, given.repeats)
+        for rate in given.tail_rates:
+            measure_tail(console, bootstrap, rate)
 
 
 if __name__ == "__main__":

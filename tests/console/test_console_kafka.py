@@ -28,7 +28,7 @@ def test_every_page_serves_apache_kafka(kafka: World) -> None:
         "/topics": "orders",
         "/topics/orders": "EUR",
         "/topics/orders/partitions": "High watermark",
-        "/topics/orders/configs": "The maximum size",
+        "/topics/orders/configs": "controls the maximum size",
         "/topics/orders/consumers": "billing",
         "/groups": "billing",
         "/groups/view?id=billing": "billing-1",

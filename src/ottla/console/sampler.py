@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -147,17 +147,26 @@ class Sampler:
             found = await self.questions.offsets(
                 view.metadata, dict.fromkeys(partitions, EARLIEST), is_committed=False
             )
-            starts = {partition: offset for partition, (offset, _) in found.items()}
+            starts = _newest(partitions, found, starts)
         return replace(
             view,
-            end_offsets={partition: offset for partition, (offset, _) in ends.items()},
+            end_offsets=_newest(partitions, ends, view.end_offsets),
             start_offsets=starts,
             offsets_at=at,
         )
 
     async def _with_groups(self, view: ClusterView) -> ClusterView:
-        groups = await self.questions.groups(view.metadata)
-        committed = await self.questions.committed(groups.values())
+        found, silent = await self.questions.groups(view.metadata)
+        # A coordinator that does not answer now has not lost its groups.
+        kept = {
+            group_id: group
+            for group_id, group in view.groups.items()
+            if group_id not in found and group.coordinator in silent
+        }
+        groups = dict(sorted({**found, **kept}.items())) if kept else found
+        told = await self.questions.committed(found.values())
+        known = view.committed
+        committed = {group_id: told.get(group_id, known.get(group_id, {})) for group_id in groups}
         return replace(view, groups=groups, committed=committed, groups_at=time.time())
 
     async def _with_sizes(self, view: ClusterView) -> ClusterView:
@@ -202,6 +211,22 @@ class Sampler:
                 "offline": float(sum(offline for _, offline in troubles)),
             },
         )
+
+
+def _newest(
+    partitions: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, tuple[int, int]],
+    known: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """What was told now, and what is known of partitions whose leader kept silent."""
+    newest = {}
+    for partition in partitions:
+        told = found.get(partition)
+        if told is not None:
+            newest[partition] = told[0]
+        elif partition in known:
+            newest[partition] = known[partition]
+    return newest
 
 
 def partition_rates(

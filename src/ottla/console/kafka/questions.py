@@ -43,6 +43,9 @@ CONSUMER_REPLICA = -1
 DEBUGGING_REPLICA = -2
 # Groups per OffsetFetch or DescribeGroups: keeps one answer of a busy cluster below a megabyte.
 GROUPS_PER_REQUEST = 200
+# Partitions per ListOffsets. A broker that has not opened a log yet opens it for the answer, and
+# must not be busy with one question for longer than others wait.
+PARTITIONS_PER_REQUEST = 500
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
@@ -106,8 +109,9 @@ class Questions:
                 )
         answers = await asyncio.gather(
             *(
-                self._offsets_of(leader, topics, is_committed, replica_id)
+                self._offsets_of(leader, part, is_committed, replica_id)
                 for leader, topics in by_leader.items()
+                for part in _parts(topics)
             ),
             return_exceptions=True,
         )
@@ -133,9 +137,10 @@ class Questions:
             if p.error_code == ErrorCode.NONE
         }
 
-    async def groups(self, metadata: Metadata) -> dict[str, GroupView]:
-        """Every group, from the brokers that coordinate them."""
+    async def groups(self, metadata: Metadata) -> tuple[dict[str, GroupView], set[int]]:
+        """Every group from the brokers that coordinate them, and the brokers that kept silent."""
         found: dict[str, GroupView] = {}
+        silent: set[int] = set()
         answers = await asyncio.gather(
             *(
                 self.brokers.ask(b, ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
@@ -146,6 +151,7 @@ class Questions:
         for broker_id, answered in zip(metadata.brokers, answers, strict=True):
             if isinstance(answered, BaseException):
                 _raise_unless_expected(answered)
+                silent.add(broker_id)
                 continue
             for group in answered.groups:
                 group_type = str(given(group, "group_type", "classic")).lower()
@@ -153,7 +159,7 @@ class Questions:
                     group.group_id, group.group_state, group_type, group.protocol_type, broker_id
                 )
                 self._coordinators[0, group.group_id] = broker_id
-        return dict(sorted(found.items()))
+        return dict(sorted(found.items())), silent
 
     async def committed(self, groups: Iterable[GroupView]) -> dict[str, dict[TopicPartition, int]]:
         """The committed offsets of many groups, a few requests per coordinator."""
@@ -389,6 +395,22 @@ class Questions:
             for state in answer.transaction_states
             if state.error_code == ErrorCode.NONE
         ]
+
+
+def _parts(
+    topics: Mapping[str, list[dict[str, int]]],
+) -> Iterable[dict[str, list[dict[str, int]]]]:
+    """A large question in parts that each are answered soon."""
+    part: dict[str, list[dict[str, int]]] = {}
+    count = 0
+    for name, partitions in topics.items():
+        part[name] = partitions
+        count += len(partitions)
+        if count >= PARTITIONS_PER_REQUEST:
+            yield part
+            part, count = {}, 0
+    if part:
+        yield part
 
 
 def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
