@@ -295,7 +295,7 @@ class LogCleaner:
         generation = opened.generation
         started = self._clock.monotonic()
         try:
-            await _Cleaning(self, chosen, self._settings()).run()
+            await _Cleaning(self, self._runtime, chosen, self._settings()).run()
         except CleaningAborted as aborted:
             log.info("cleaning %s was given up: %s", opened.topic_partition, aborted)
         except (LogDirFailure, DiskFull) as failure:
@@ -358,13 +358,19 @@ class LogCleaner:
 class _Cleaning:
     """One round over one log: the map of its dirty part, then group after group of segments."""
 
-    def __init__(self, cleaner: LogCleaner, chosen: _Candidate, settings: CleanerSettings) -> None:
+    def __init__(
+        self,
+        cleaner: LogCleaner,
+        runtime: Runtime,
+        chosen: _Candidate,
+        settings: CleanerSettings,
+    ) -> None:
         self._cleaner = cleaner
-        self._runtime = cleaner._runtime
-        self._disk = cleaner._runtime.disk
+        self._runtime = runtime
+        self._disk = runtime.disk
         self._log = chosen.log
         self._cleanable = chosen.cleanable
-        self._now_ms = cleaner._clock.wall_ms()
+        self._now_ms = runtime.clock.wall_ms()
         threads = max(settings.threads, 1)
         self._map = OffsetMap(
             bytes_max=settings.dedupe_buffer_bytes // threads, load_factor=settings.load_factor
@@ -431,6 +437,8 @@ class _Cleaning:
             )
             if end > first_dirty
         ]
+        if not dirty:
+            raise CleaningAborted("nothing of it is dirty")
         work = build_offset_map(
             self._disk,
             [Source(s.path(FileKind.LOG), s.size, end) for s, end in dirty],
@@ -490,9 +498,12 @@ class _Cleaning:
 
     async def _perform(self, work: Work, segments: list[Segment], generation: int) -> None:
         opened = self._log
+        # Retention takes the first ones first, and a truncation changes the generation: asking
+        # for two of perhaps thousands will do between slices.
+        ends = [segments[0], segments[-1]]
 
         def is_wanted() -> bool:
-            return opened.generation == generation and opened.holds(segments)
+            return opened.generation == generation and opened.holds(ends)
 
         try:
             await self._cleaner.run_slices(work, is_wanted)

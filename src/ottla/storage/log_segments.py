@@ -51,8 +51,9 @@ class LogSegments:
         del self._segments[at]
         del self._bases[at]
 
-    def __contains__(self, segment: object) -> bool:
-        return any(one is segment for one in self._segments)
+    def __contains__(self, segment: Segment) -> bool:
+        at = bisect_left(self._bases, segment.base_offset)
+        return at < len(self._bases) and self._segments[at] is segment
 
     def replace(self, replaced: list[Segment], replacement: Segment) -> None:
         """Put one segment in the place of several neighbours, the active one not among them."""
