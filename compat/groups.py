@@ -17,7 +17,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ STEP_NAMES = tuple(f"groups/{protocol}/{step}" for protocol in PROTOCOLS for ste
 
 PARTITIONS = 4
 RECORDS_PER_PARTITION = 5
-SESSION_MS = 6000
+SESSION_MS = 12_000  # longer than a busy machine takes to start a process anew
 # A member that is gone is noticed after its session; the rest is for machines that are busy.
 STEP_S_MAX = 60.0
 ALL = frozenset(range(PARTITIONS))
@@ -51,6 +51,7 @@ class Member:
         self.assignments: list[frozenset[int]] = []
         self.read: list[tuple[int, int]] = []
         self.has_stopped = False
+        self._is_over = False
         self._process = subprocess.Popen(
             driver.command,
             env=driver.environment,
@@ -103,6 +104,9 @@ class Member:
 
     def kill(self) -> None:
         """kill -9, if it is still there."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._process.kill()
         self._process.wait()
         for thread in self._threads:
@@ -177,14 +181,17 @@ class Group:
             second,
         )
 
-    def perform(self) -> Iterator[tuple[str, Exception | None]]:
+    def perform(self, steps: Sequence[str]) -> Iterator[tuple[str, Exception | None]]:
         """Each step, and what went wrong in it."""
         with self.ending():
             first: list[Member] = []
-            for step in STEPS:
+            for step in steps:
                 try:
                     getattr(self, "_" + step.replace(" ", "_"))(first)
                 except Exception as error:  # noqa: BLE001 - whatever went wrong is the result
+                    for member in self._members:
+                        if member not in first:
+                            member.kill()
                     yield step, error
                 else:
                     yield step, None

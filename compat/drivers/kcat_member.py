@@ -3,6 +3,7 @@
 kcat prints records to stdout and rebalances to stderr, and leaves when it is interrupted.
 """
 
+import ctypes
 import re
 import signal
 import subprocess
@@ -13,7 +14,13 @@ from compat.drivers import member
 
 REBALANCED = re.compile(r"% Group .* rebalanced \(.*\): (assigned|revoked): (.*)")
 PARTITION = re.compile(r"\[(\d+)\]")
+PR_SET_PDEATHSIG = 1
 CLASSIC = {"eager": "range", "cooperative": "cooperative-sticky"}
+
+
+def _die_with_parent() -> None:
+    """A kill of this program is one of kcat."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
@@ -37,7 +44,7 @@ def main() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A kill of this program must be one of kcat: it dies with the pipe it writes to.
+        preexec_fn=_die_with_parent,
     )
     has: set[int] = set()
 
