@@ -16,7 +16,7 @@ from ottla.spark.schema import spark_schema
 from support.spark_runs import broker, create_topic, spark_session
 from support.wire import Wire
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 START_MS = 1_700_000_000_000
 KEPT = {"retention.ms": "-1"}  # records of these times would be taken by retention
@@ -161,9 +161,8 @@ def test_data_loss_ends_a_stream_with_words(spark: Any, bootstrap: str, tmp_path
     fill(bootstrap, "shortened", 0, 10, 10)
     fill(bootstrap, "shortened", 0, 20, 10)
     place = Place("shortened", 0, 20)
-    AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).delete_records([place])[
-        place
-    ].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_records([place])[place].result(30)
     with pytest.raises(StreamingQueryException, match="set the source option 'failOnDataLoss'"):
         run_to_end(streamed(spark, bootstrap, "shortened"), tmp_path, into)
     lenient = streamed(spark, bootstrap, "shortened", failOnDataLoss="false")

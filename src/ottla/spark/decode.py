@@ -121,6 +121,10 @@ class RecordDecoder:
             if last is not None:
                 yield last
 
+    def skip_to(self, offset: int) -> None:
+        """Leave out what lies below: a batch may hold records from before the log's start."""
+        self._start_offset = max(self._start_offset, offset)
+
     def finish(self, source: Any = None) -> pa.RecordBatch | None:
         """The rows that have not been handed out, if there are any."""
         columns, self._columns = self._columns, None

@@ -19,6 +19,7 @@ from ottla.client.offsets import EARLIEST, LATEST
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.source_ranges import OffsetRange
 
+_GAPS_MAX = 10  # times that one task goes on after records were taken from under it
 _CLIENTS_MAX = 16  # clusters that one worker talks to; beyond this, all are closed
 
 logger = logging.getLogger(__name__)
@@ -66,57 +67,55 @@ def client_of(config: ClientConfig) -> Client:
 
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[Any]:
     """The records of a range as Arrow batches."""
-    client = client_of(settings.client)
-    start_offset: int | None = wanted.start_offset
-    while start_offset is not None and start_offset < wanted.end_offset:
-        try:
-            yield from _read(client, wanted, start_offset, settings)
-            return
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, DataLoss):
-                raise
-            start_offset = _next_available(client, wanted, error, settings)
-
-
-def _read(
-    client: Client, wanted: OffsetRange, start_offset: int, settings: ReadSettings
-) -> Iterator[Any]:
     from ottla.spark.decode import RecordDecoder
 
-    fetcher = PartitionFetcher(
-        client,
-        wanted.topic_partition,
-        start_offset,
-        wanted.end_offset,
-        poll_timeout_ms=settings.poll_timeout_ms,
-    )
+    client = client_of(settings.client)
     decoder = RecordDecoder(
         wanted.topic_partition,
-        start_offset=start_offset,
+        start_offset=wanted.start_offset,
         end_offset=wanted.end_offset,
         include_headers=settings.include_headers,
         is_read_committed=settings.client.is_read_committed,
         check_crcs=settings.client.check_crcs,
     )
-    for chunk in fetcher:
-        yield from decoder.decode(chunk)
+    offset, gaps = wanted.start_offset, 0
+    while offset < wanted.end_offset:
+        fetcher = PartitionFetcher(
+            client,
+            wanted.topic_partition,
+            offset,
+            wanted.end_offset,
+            poll_timeout_ms=settings.poll_timeout_ms,
+        )
+        try:
+            for chunk in fetcher:
+                yield from decoder.decode(chunk)
+            break
+        except KafkaError as error:
+            gaps += 1
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or gaps > _GAPS_MAX:
+                raise
+            offset = _next_available(client, wanted, fetcher.next_offset, error, settings)
+            decoder.skip_to(offset)
     last = decoder.finish()
     if last is not None:
         yield last
 
 
 def _next_available(
-    client: Client, wanted: OffsetRange, error: KafkaError, settings: ReadSettings
-) -> int | None:
-    """Where to go on after a gap, if anywhere; DataLoss if the query must not."""
+    client: Client, wanted: OffsetRange, offset: int, error: KafkaError, settings: ReadSettings
+) -> int:
+    """Where to go on after `offset` was refused: at its end if nowhere. DataLoss if it must not."""
     partition = wanted.topic_partition
     earliest = list_offsets(client, {partition: EARLIEST})[partition].offset
     latest = list_offsets(client, {partition: LATEST})[partition].offset
+    if earliest <= offset < latest:
+        return offset  # the log was cut and has grown again
     what = (
-        f"Cannot fetch offsets {wanted.start_offset} to {wanted.end_offset - 1} of {partition}, "
-        f"which now holds {earliest} to {latest - 1}."
+        f"Cannot fetch offsets {offset} to {wanted.end_offset - 1} of {partition}, which now holds "
+        f"{earliest} to {latest - 1}."
     )
     if settings.fail_on_data_loss:
         raise DataLoss(what) from error
     logger.warning("%s Some data may have been lost; going on with what is left.", what)
-    return earliest if wanted.start_offset < earliest < wanted.end_offset else None
+    return earliest if offset < earliest else wanted.end_offset
