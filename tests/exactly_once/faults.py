@@ -33,10 +33,10 @@ class Fault(StrEnum):
 
 
 CHANCES = {
-    Fault.KILL: 30,
-    Fault.PAUSE: 20,
+    Fault.KILL: 25,
+    Fault.PAUSE: 30,
     Fault.LONG_PAUSE: 8,
-    Fault.RESTART: 17,
+    Fault.RESTART: 12,
     Fault.PEACE: 25,
 }
 HOLDS = {

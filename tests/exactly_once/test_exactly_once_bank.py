@@ -33,6 +33,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from exactly_once import bank
 from exactly_once.bank import Books, Transfer
 from exactly_once.clients import KEEP_BROKERS
+from exactly_once.conftest import Report
 from exactly_once.run import OVERRIDES, SMALL_JVM
 from exactly_once.stable import await_stable
 
@@ -280,7 +281,7 @@ def _join(*threads: threading.Thread) -> None:
 
 @pytest.mark.timeout(SECONDS + 500)
 def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, report: Report
 ) -> None:
     chance = random.Random(f"bank/{SEED}")
     with contextlib.ExitStack() as stack:
@@ -318,7 +319,7 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
             closed.set()
             _join(auditing)
         ledger, book = (_read_all(broker.bootstrap, topic) for topic in (bank.LEDGER, bank.BOOK))
-        report: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "transfers": len(customers.asked),
             "acknowledged": len(customers.acknowledged),
             "audits": before_last,
@@ -327,10 +328,9 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
             "left undone": left,
             "held back": held,
         }
-        with capsys.disabled():
-            print(f"\nbank, seed {SEED}, {SECONDS:.0f} s against {BROKER}: {report}")
-            for said, count in staff.said().most_common(12):
-                print(f"  {count:>5} {said}")
+        said = [f"  {count:>5} {line}" for line, count in staff.said().most_common(12)]
+        first = f"seed {SEED}, {SECONDS:.0f} s: {facts}"
+        report(f"bank-{BROKER}-{SEED}", "\n".join([first, *said]))
     assert misfortune.failure is None, misfortune.failure
     assert auditor.failure is None, auditor.failure
     assert not auditor.complaints, auditor.complaints[:20]

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
-from bench.brokers import CACHE, Kind, Missing
+from bench.brokers import Kind, Missing
 
 from exactly_once import history
+from exactly_once.conftest import Report
 from exactly_once.run import run
 
 SECONDS = float(os.environ.get("OTTLA_HISTORY_S", "120"))
@@ -22,22 +23,18 @@ OPERATIONS_PER_S_MIN = 2
 
 @pytest.mark.timeout(SECONDS + 400)
 def test_histories_of_librdkafka_and_java_hold_no_anomaly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, kept: Path, report: Report
 ) -> None:
     try:
         result = run(BROKER, tmp_path, seed=SEED, seconds=SECONDS)
     except Missing as reason:
         pytest.skip(str(reason))
-    with capsys.disabled():
-        print(f"\nseed {SEED}, {SECONDS:.0f} s against {BROKER}: {result.summary()}")
-    is_good = not result.verdict.bad and not result.stuck and not result.never_said()
-    if not is_good:
-        folder = CACHE / "exactly_once"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"history-{BROKER}-{SEED}.jsonl"
-        history.save(path, result.operations)
-        with capsys.disabled():
-            print(f"the history is in {path}")
+    name = f"history-{BROKER}-{SEED}"
+    summary = f"seed {SEED}, {SECONDS:.0f} s: {result.summary()}"
+    if result.verdict.bad or result.stuck or result.never_said():
+        history.save(kept / f"{name}.jsonl", result.operations)
+        summary += f"\nthe history is in {kept / name}.jsonl"
+    report(name, summary)
     assert not result.verdict.bad, str(result.verdict)
     assert not result.stuck, f"transactions that never ended hold back {result.stuck}"
     assert not result.never_said()
