@@ -18,7 +18,7 @@ OFFSET_COLUMNS = [
 ]
 MEMBER_COLUMNS = [
     *("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID"),
-    *("#PARTITIONS", "ASSIGNMENT"),
+    *("#PARTITIONS", "CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"),
 ]
 
 
@@ -104,13 +104,40 @@ def test_members_and_state_have_the_columns_of_kafkas_tool(
         stable = cli("group", "list", "--state", "Stable", "-q").lines
     assert members.lines[0].split() == MEMBER_COLUMNS
     row = members.lines[1].split()
-    assert (row[0], row[2], row[4:]) == (group, "static-1", ["reader", "3", f"{filled}(0,1,2)"])
+    assert (row[0], row[2], row[4:]) == (
+        group,
+        "static-1",
+        ["reader", "3", "-", f"{filled}:0,1,2", "-", "-"],
+    )
     assert state.lines[0] == (
         state.lines[0][: state.lines[0].index("COORDINATOR")]
         + "COORDINATOR (ID)     ASSIGNMENT-STRATEGY  STATE   #MEMBERS"
     )
     assert state.lines[1].split() == [group, address, "(1)", "range", "Stable", "1"]
     assert group in stable
+
+
+def test_a_group_of_the_new_protocol_shows_its_epochs(
+    cli: Cli, address: str, group: str, filled: str
+) -> None:
+    with member(address, group, filled, **{"group.protocol": "consumer"}):
+        (row,) = cli("group", "describe", group, "--members", "-o", "json").json
+        (state,) = cli("group", "describe", group, "--state", "-o", "json").json
+        offsets = cli("group", "describe", group, "--verbose").lines
+        stateful = cli("group", "describe", group, "--state", "-v").lines
+        listed = cli("group", "list", "--type", "consumer", "-q").lines
+    assert row["current_assignment"] == row["target_assignment"] == {filled: [0, 1, 2]}
+    assert row["current_epoch"] == row["target_epoch"] == state["group_epoch"] > 0
+    assert (state["type"], state["assignor"]) == ("Consumer", "uniform")
+    assert offsets[0].split()[:5] == [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "LEADER-EPOCH",
+        "CURRENT-OFFSET",
+    ]
+    assert stateful[0].split()[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
+    assert group in listed
 
 
 def test_a_group_is_listed_with_type_and_state(cli: Cli, group: str) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import click
 
 from ottla.cli.client import Admin
 from ottla.cli.errors import CliError
-from ottla.cli.group_client import Group, GroupAdmin, Member
+from ottla.cli.group_client import GroupAdmin
 from ottla.cli.group_reset import reset
 from ottla.cli.group_scope import chosen_groups, places_of, read_choices
+from ottla.cli.group_views import show_members, show_offsets, show_states
 from ottla.cli.lazy import ExampleGroup
-from ottla.cli.offset_reset import Place
-from ottla.cli.output import Column, columns, note, print_data, print_rows, print_table
+from ottla.cli.output import columns, note, print_rows
 from ottla.cli.params import (
     cluster_options,
     confirm,
@@ -29,32 +26,6 @@ NEW_STATES = ("Assigning", "Reconciling")  # of groups of the new protocol only
 TYPES = ("Classic", "Consumer")
 
 _LIST_COLUMNS = columns("group", "type", "state", wide=("simple",))
-_OFFSET_COLUMNS = columns(
-    "group",
-    "topic",
-    "partition",
-    "current_offset",
-    "log_end_offset",
-    "lag",
-    "consumer_id",
-    "host",
-    "client_id",
-    wide=("group_instance_id",),
-)
-_COUNT = Column("partition_count", "#PARTITIONS")
-_MEMBER_COLUMNS = (*columns("group", "consumer_id", "host", "client_id"), _COUNT)
-_STATIC_MEMBER_COLUMNS = (
-    *columns("group", "consumer_id", "group_instance_id", "host", "client_id"),
-    _COUNT,
-)
-_STATE_COLUMNS = (
-    Column("group", "GROUP"),
-    Column("coordinator", "COORDINATOR (ID)"),
-    Column("assignor", "ASSIGNMENT-STRATEGY"),
-    Column("state", "STATE"),
-    Column("member_count", "#MEMBERS"),
-    Column("type", "TYPE", is_wide=True),
-)
 _DELETED_COLUMNS = columns("topic", "partition", "status")
 
 
@@ -125,7 +96,9 @@ def list_groups(
 @click.option("--offsets", "view", flag_value="offsets", help="Offsets and lag: the default.")
 @click.option("--members", "view", flag_value="members", help="Who is in the group.")
 @click.option("--state", "view", flag_value="state", help="State, strategy and coordinator.")
-@click.option("-v", "--verbose", is_flag=True, help="With --members, also who reads what.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also epochs, and with --members who reads what."
+)
 @output_option()
 @cluster_options
 def describe(
@@ -140,12 +113,8 @@ def describe(
     """Describe groups: offsets and lag, members, or state."""
     admin = GroupAdmin(Admin(connection))
     found = admin.existing(chosen_groups(admin, groups, all_groups=all_groups))
-    if view == "members":
-        _print_members(found, output, is_verbose=verbose)
-    elif view == "state":
-        print_rows([_state_row(one) for one in found.values()], _STATE_COLUMNS, output)
-    else:
-        _print_offsets(admin, found, output)
+    show = {"members": show_members, "state": show_states}.get(view or "", show_offsets)
+    show(admin, found, output, is_verbose=verbose)
 
 
 group.add_command(reset)
@@ -217,118 +186,3 @@ def raise_all(failures: dict[str, CliError]) -> None:
     if len(failures) == 1:
         raise first
     raise CliError(" ".join(one.message for one in failures.values()), first.exit_code)
-
-
-def offset_rows(
-    found: Group, committed: dict[Place, int], ends: dict[Place, int | None]
-) -> list[dict[str, Any]]:
-    """One row a partition: those of members first, then those that nobody reads."""
-    rows = []
-    assigned: set[Place] = set()
-    for member in sorted(found.members, key=lambda one: (-len(one.assignment), one.member_id)):
-        assigned.update(member.assignment)
-        rows += [_offset_row(found, member, place, committed, ends) for place in member.assignment]
-    left = sorted(set(committed) - assigned)
-    return rows + [_offset_row(found, None, place, committed, ends) for place in left]
-
-
-def _offset_row(
-    found: Group,
-    member: Member | None,
-    place: Place,
-    committed: dict[Place, int],
-    ends: dict[Place, int | None],
-) -> dict[str, Any]:
-    current, end = committed.get(place), ends.get(place)
-    return {
-        "group": found.group_id,
-        "topic": place[0],
-        "partition": place[1],
-        "current_offset": current,
-        "log_end_offset": end,
-        "lag": None if current is None or end is None else end - current,
-        "consumer_id": member.member_id if member else None,
-        "group_instance_id": member.instance_id if member else None,
-        "host": member.host if member else None,
-        "client_id": member.client_id if member else None,
-    }
-
-
-def _print_offsets(admin: GroupAdmin, found: dict[str, Group], output: str) -> None:
-    committed = admin.committed(list(found))
-    places = {place for offsets in committed.values() for place in offsets}
-    places |= {p for one in found.values() for m in one.members for p in m.assignment}
-    ends = admin.end_offsets(sorted(places))
-    rows = {name: offset_rows(one, committed[name], ends) for name, one in found.items()}
-    if output not in ("table", "wide"):
-        print_data([row for group_rows in rows.values() for row in group_rows], output)
-        return
-    shown = [column for column in _OFFSET_COLUMNS if output == "wide" or not column.is_wide]
-    for name, one in found.items():
-        if not one.members:
-            note(f"Group '{name}' has no active members.")
-        elif one.state in ("PreparingRebalance", "CompletingRebalance", "Assigning"):
-            note(f"Group '{name}' is rebalancing.")
-    print_table([row for group_rows in rows.values() for row in group_rows], shown)
-
-
-def _print_members(found: dict[str, Group], output: str, *, is_verbose: bool) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "group": one.group_id,
-            "consumer_id": member.member_id,
-            "group_instance_id": member.instance_id,
-            "host": member.host,
-            "client_id": member.client_id,
-            "partition_count": len(member.assignment),
-            "assignment": _by_topic(member.assignment),
-            "target_assignment": (
-                None if member.target_assignment is None else _by_topic(member.target_assignment)
-            ),
-        }
-        for one in found.values()
-        for member in one.members
-    ]
-    if output not in ("table", "wide"):
-        print_data(rows, output)
-        return
-    for name, one in found.items():
-        if not one.members:
-            note(f"Group '{name}' has no active members.")
-    is_static = any(row["group_instance_id"] for row in rows)
-    shown = list(_STATIC_MEMBER_COLUMNS if is_static else _MEMBER_COLUMNS)
-    if is_verbose or output == "wide":
-        shown.append(Column("assignment_text", "ASSIGNMENT"))
-        if any(row["target_assignment"] is not None for row in rows):
-            shown.append(Column("target_text", "TARGET-ASSIGNMENT"))
-    for row in rows:
-        row["assignment_text"] = _assignment_text(row["assignment"])
-        row["target_text"] = _assignment_text(row["target_assignment"])
-    print_table(rows, shown)
-
-
-def _state_row(found: Group) -> dict[str, Any]:
-    return {
-        "group": found.group_id,
-        "coordinator": f"{found.coordinator_address} ({found.coordinator_id})",
-        "assignor": found.assignor,
-        "state": found.state,
-        "member_count": len(found.members),
-        "type": found.type,
-    }
-
-
-def _by_topic(places: Sequence[Place]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in places:
-        found.setdefault(topic, []).append(partition)
-    return found
-
-
-def _assignment_text(assignment: dict[str, list[int]] | None) -> str:
-    """`orders(0,1),payments(2)`, as Kafka's tools write it."""
-    if not assignment:
-        return ""
-    return ",".join(
-        f"{topic}({','.join(map(str, partitions))})" for topic, partitions in assignment.items()
-    )

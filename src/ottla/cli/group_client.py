@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.cli.client import Admin, kafka_admin
 from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.offset_reset import Bounds, Place
+
+if TYPE_CHECKING:
+    from ottla.client import Client
 
 NO_OFFSET = -1
 # States in which nobody reads for the group, so that its offsets may be set from outside.
@@ -29,6 +32,21 @@ class Member:
     host: str
     assignment: tuple[Place, ...]
     target_assignment: tuple[Place, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """How far a group of the new protocol is: its own epoch, its target's, its members'."""
+
+    group_epoch: int
+    target_epoch: int
+    members: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    offset: int
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +142,8 @@ class GroupAdmin:
                 raise group_not_found(group_id)
         return groups
 
-    def committed(self, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
-        """The committed offset of every partition that has one, by group."""
+    def committed(self, group_ids: Sequence[str]) -> dict[str, dict[Place, Committed]]:
+        """What is committed of every partition that has an offset, by group."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         futures = {
@@ -136,12 +154,30 @@ class GroupAdmin:
         }
         return {
             group_id: {
-                (one.topic, one.partition): one.offset
+                (one.topic, one.partition): Committed(one.offset, one.leader_epoch)
                 for one in self.admin.result(future, f"group '{group_id}'").topic_partitions
                 if one.offset >= 0
             }
             for group_id, future in futures.items()
         }
+
+    def offsets(self, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
+        """The committed offset of every partition that has one, by group."""
+        return {
+            group_id: {place: one.offset for place, one in found.items()}
+            for group_id, found in self.committed(group_ids).items()
+        }
+
+    def epochs(self, groups: Mapping[str, Group]) -> dict[str, Epochs]:
+        """The epochs of those groups that have any; librdkafka reads them and does not tell."""
+        from ottla.cli.wire import asked
+
+        new = [name for name, found in groups.items() if found.type == "Consumer"]
+
+        def ask(client: Client) -> dict[str, Epochs]:
+            return {name: _epochs(client, name) for name in new}
+
+        return asked(self.admin.connection, ask) if new else {}
 
     def end_offsets(self, places: Iterable[Place]) -> dict[Place, int | None]:
         """Where each partition ends; None where the topic is gone or has no leader."""
@@ -280,3 +316,19 @@ def _member(found: Any) -> Member:
 
 def _places(assignment: Any) -> tuple[Place, ...]:
     return tuple(sorted((one.topic, one.partition) for one in assignment.topic_partitions))
+
+
+def _epochs(client: Client, group_id: str) -> Epochs:
+    from ottla.client import CoordinatorType
+    from ottla.client.errors import raise_for
+    from ottla.protocol.api import ApiKey
+
+    response = client.ask(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        {"group_ids": [group_id], "include_authorized_operations": False},
+        node_id=client.coordinator(CoordinatorType.GROUP, group_id),
+    )
+    (found,) = response.groups
+    raise_for(found.error_code, f"Group '{group_id}' cannot be described", found.error_message)
+    members = {one.member_id: int(one.member_epoch) for one in found.members}
+    return Epochs(int(found.group_epoch), int(found.assignment_epoch), members)

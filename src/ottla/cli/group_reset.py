@@ -107,7 +107,7 @@ def reset(connection: Connection, *, groups: tuple[str, ...], output: str, **opt
     admin = GroupAdmin(Admin(connection))
     chosen = chosen_groups(admin, groups, all_groups=options["all_groups"])
     _check_inactive(admin, chosen)
-    current = admin.committed(chosen)
+    current = admin.offsets(chosen)
     plan = _plan(admin, chosen, form, options, current)
     if options["execute"]:
         for group_id, offsets in plan.items():
