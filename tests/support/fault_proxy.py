@@ -24,6 +24,7 @@ class Fault:
     nth: int
     moment: str
     strike: Callable[[int | None], None]
+    is_matched: threading.Event = field(default_factory=threading.Event)
     is_done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -114,6 +115,7 @@ class FaultProxy:
             if self._seen != fault.nth:
                 return None
             self._fault = None
+            fault.is_matched.set()
             return fault
 
     def _strike(self, fault: Fault, port: int) -> None:

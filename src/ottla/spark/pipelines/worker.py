@@ -1,7 +1,7 @@
 """The process in which a pipeline's queries run: Spark's driver. Started by the supervisor.
 
 It says what happens as lines of JSON on a pipe, and ends when the queries end, when one fails, when
-it is told to (SIGTERM), or when nobody reads the pipe any more. Whatever it prints is the log.
+it is told to (SIGTERM), or when its supervisor is gone. Whatever it prints is the log.
 
 A failed query ends the process: the others stop with it, and all start again together from their
 checkpoints. Restarting single queries inside a JVM that may be short of memory or threads would
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.failures import failure_of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.25
-_BEAT_EVERY = 8  # polls; a supervisor that is gone is noticed at the next beat
 
 
 class Events:
@@ -56,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     ending = Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     events = Events(arguments.events)
     try:
         return _run(arguments, events, ending)
@@ -66,6 +66,14 @@ def main(argv: Sequence[str]) -> int:
         failure = failure_of(type(error).__name__, str(error))
         events.send("failed", message=failure.message, is_permanent=failure.is_permanent)
         return 1
+
+
+def _end_with(supervisor: int) -> None:
+    """End when the supervisor has, however it did: nobody else would stop this process."""
+    pause = Event()
+    while os.getppid() == supervisor:
+        pause.wait(1)
+    os._exit(1)
 
 
 def _run(arguments: argparse.Namespace, events: Events, ending: Event) -> int:
@@ -87,7 +95,6 @@ def _run(arguments: argparse.Namespace, events: Events, ending: Event) -> int:
 
 def _watch(queries: list[StreamingQuery], events: Events, ending: Event) -> int:
     seen: dict[str | None, int] = {}
-    beat = 0
     while not ending.wait(POLL_S):
         for query in queries:
             _report_progress(query, seen, events)
@@ -104,9 +111,6 @@ def _watch(queries: list[StreamingQuery], events: Events, ending: Event) -> int:
         if not any(query.isActive for query in queries):
             events.send("finished")
             return 0
-        beat += 1
-        if beat % _BEAT_EVERY == 0:
-            events.send("alive")
     return 0
 
 
