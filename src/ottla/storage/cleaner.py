@@ -295,6 +295,7 @@ class LogCleaner:
         generation = opened.generation
         started = self._clock.monotonic()
         try:
+            self._save_recovery_points(chosen.handle.directory)
             await _Cleaning(self, self._runtime, chosen, self._settings()).run()
         except CleaningAborted as aborted:
             log.info("cleaning %s was given up: %s", opened.topic_partition, aborted)
@@ -309,6 +310,13 @@ class LogCleaner:
             self._give_up(chosen.handle)
         self.metrics.cleanings += 1
         self.metrics.clean_seconds = self._clock.monotonic() - started
+
+    def _save_recovery_points(self, directory: LogDirectory) -> None:
+        """Let a recovery trust what is cleaned: it may take the holes in it for lost records."""
+        try:
+            directory.write_recovery_points()
+        except LogDirFailure as failure:
+            raise self._logs.fail(directory, failure.cause) from failure
 
     def _give_up(self, handle: LogHandle) -> None:
         """Leave a log uncleaned until the next start."""

@@ -261,6 +261,22 @@ def test_logs_that_nobody_opened_are_cleaned_too() -> None:
         assert [record.offset for record in world.records()] == [19]
 
 
+def test_a_topic_that_is_no_longer_compacted_survives_a_crash() -> None:
+    with Simulation(seed=1) as simulation:
+        world = CompactionWorld(simulation)
+        for n in range(60):
+            world.append([(b"k%d" % (n % 20 // 7), b"%d" % n * 50)])
+        world.roll()
+        world.append([(b"z", b"last")])
+        world.clean()
+        records = world.records()
+        assert len(world.log.segments) > 2
+        world.with_config(cleanup_policy=frozenset(["delete"]))
+        simulation.crash("a")
+        world.start()
+        assert world.records() == records
+
+
 def test_the_disk_is_spared() -> None:
     with Simulation(seed=1) as simulation:
         settings = CleanerSettings(io_bytes_per_second_max=1_000.0, io_buffer_bytes=1)
