@@ -346,9 +346,12 @@ class CoordinatorRuntime(Generic[S]):
             self._await_commit(led, write, self._settings().write_timeout_ms)
 
     def _await_commit(self, led: Led[S], write: _Write, timeout_ms: int) -> None:
-        def on_done(_expired: bool) -> None:
+        def on_done(expired: bool) -> None:
             led.complete_until(led.partition.high_watermark)
             write.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if expired and self._led.get(led.index) is led:
+                # Nobody waits any more, but it must be replayed when it is committed after all.
+                self._await_commit(led, write, COMMIT_WAIT_MS)
 
         self._replicas.await_commit(
             [(led.partition, Offset(write.end_offset))], timeout_ms, on_done
