@@ -23,7 +23,10 @@ from ottla.protocol.errors import KafkaError
 
 SHOWN_PER_SECOND_MAX = 1_000
 STEPS_PER_SECOND = 10
-SHOWN_PER_STEP_MAX = SHOWN_PER_SECOND_MAX // STEPS_PER_SECOND
+# What a late step may catch up on: a busy machine must not make a slow topic look fast.
+ALLOWANCE_MAX = SHOWN_PER_SECOND_MAX
+# How near the end a tail jumps.
+NEAR_RECORDS = 100
 # Further behind the end than this, the records between are passed over unread.
 BEHIND_RECORDS_MAX = 5_000
 # Each tail holds a thread and a connection per broker.
@@ -68,6 +71,8 @@ class Tails:
         reader = Reader(self._config)
         loop = asyncio.get_running_loop()
         position = dict(position)
+        allowance = float(ALLOWANCE_MAX)
+        counted_at = time.monotonic()
         try:
             while True:
                 began = time.monotonic()
@@ -79,7 +84,12 @@ class Tails:
                     yield Step([], 0, 0, position, str(error))
                     await asyncio.sleep(_RETRY_S)
                     continue
-                yield take_step(chunks, position, predicate)
+                now = time.monotonic()
+                earned = (now - counted_at) * SHOWN_PER_SECOND_MAX
+                allowance, counted_at = min(allowance + earned, ALLOWANCE_MAX), now
+                step = take_step(chunks, position, predicate, int(allowance))
+                allowance -= len(step.records)
+                yield step
                 spent_s = time.monotonic() - began
                 await asyncio.sleep(max(0.0, 1 / STEPS_PER_SECOND - spent_s))
         finally:
@@ -102,7 +112,9 @@ def _fetch(reader: Reader, topic: str, position: Position, is_committed: bool) -
         raise
 
 
-def take_step(chunks: dict[int, Chunk], position: Position, predicate: Predicate | None) -> Step:
+def take_step(
+    chunks: dict[int, Chunk], position: Position, predicate: Predicate | None, shown_max: int
+) -> Step:
     """What to show of what came; moves `position` on."""
     matching: list[Record] = []
     passed = skipped = 0
@@ -112,10 +124,10 @@ def take_step(chunks: dict[int, Chunk], position: Position, predicate: Predicate
         position[partition] = chunk.next_offset
         behind = chunk.high_watermark - chunk.next_offset
         if behind > BEHIND_RECORDS_MAX:
-            jump = behind - SHOWN_PER_STEP_MAX
+            jump = behind - NEAR_RECORDS
             position[partition] += jump
             passed += jump
             skipped += jump
     matching.sort(key=lambda record: (record.timestamp_ms, record.partition, record.offset))
-    surplus = max(0, len(matching) - SHOWN_PER_STEP_MAX)
+    surplus = max(0, len(matching) - shown_max)
     return Step(matching[surplus:], passed, skipped + surplus, dict(position), None)

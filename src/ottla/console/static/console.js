@@ -167,7 +167,7 @@ customElements.define("live-tail", class extends HTMLElement {
     this.body = one("[data-tail-rows]", this);
     this.button.addEventListener("click", () => this.toggle());
     this.button.setAttribute("aria-pressed", "false");
-    this.seen = 0; this.shown = 0; this.skipped = 0; this.recent = [];
+    this.seen = 0; this.shown = 0; this.skipped = 0; this.recent = []; this.waiting = []; this.older = [];
   }
   disconnectedCallback() { this.stop(); }
   toggle() { this.source ? this.stop() : this.start(); }
@@ -190,6 +190,8 @@ customElements.define("live-tail", class extends HTMLElement {
     if (!this.source) return;
     this.source.close();
     this.source = null;
+    this.body.append(...this.older);
+    this.older = [];
     this.button.setAttribute("aria-pressed", "false");
     this.label.textContent = "Resume";
     this.tell(true);
@@ -209,18 +211,25 @@ customElements.define("live-tail", class extends HTMLElement {
     const now = performance.now();
     this.recent.push([now, +passed]);
     while (this.recent.length && now - this.recent[0][0] > 3000) this.recent.shift();
-    this.waiting = (this.waiting || "").length < 4e6 ? data.slice(line + 1) + (this.waiting || "") : this.waiting;
+    // A tab that was busy or hidden parses only what will stay on the page.
+    this.waiting.unshift([data.slice(line + 1), +shown]);
+    let rows = 0;
+    this.waiting = this.waiting.filter(([, count]) => (rows += count) - count < TAIL_ROWS_MAX);
     if (!this.frame) this.frame = requestAnimationFrame(() => this.paint());
   }
   paint() {
     this.frame = null;
     const template = document.createElement("template");
-    template.innerHTML = this.waiting || "";
-    this.waiting = "";
+    template.innerHTML = this.waiting.map(([html]) => html).join("");
+    this.waiting = [];
     showTimes(template.content);
-    const rows = [...template.content.children].slice(0, TAIL_ROWS_MAX);
-    this.body.prepend(...rows);
-    while (this.body.children.length > TAIL_ROWS_MAX) this.body.lastElementChild.remove();
+    this.body.prepend(...[...template.content.children].slice(0, TAIL_ROWS_MAX));
+    // While it runs, only what a screen holds is in the page: drawing what nobody sees costs frames.
+    const room = Math.ceil(innerHeight / 26) + 6;
+    const surplus = [...this.body.children].slice(room);
+    this.older.unshift(...surplus);
+    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - room);
+    for (const row of surplus) row.remove();
     this.tell(false);
   }
   tell(isStopped) {
