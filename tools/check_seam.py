@@ -117,6 +117,7 @@ EXEMPTIONS = {
                 "pathlib",
                 "signal",
                 "time",
+                "uuid.uuid4",
             }
         ),
         "a command is a program on the user's machine: its terminal, files, signals and sockets",
