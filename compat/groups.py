@@ -47,7 +47,7 @@ ALL = frozenset(range(PARTITIONS))
 class Member:
     """One process, and what it has said."""
 
-    def __init__(self, driver: Driver, asked: dict[str, Any]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self.assignments: list[frozenset[int]] = []
         self.read: list[tuple[int, int]] = []
         self.has_stopped = False
@@ -67,6 +67,8 @@ class Member:
         ]
         for thread in self._threads:
             thread.start()
+
+    def begin(self, asked: dict[str, Any]) -> None:
         self._say(json.dumps(asked))
 
     def _say(self, line: str) -> None:
@@ -133,12 +135,19 @@ class Group:
         self._protocol = protocol
         self._members: list[Member] = []
         self._filled = 0
+        self._spare = self._spawn()
         with broker.connect() as connection:
             connection.create_topic(topic, partitions=PARTITIONS)
 
+    def _spawn(self) -> Member:
+        member = Member(self._driver)
+        self._members.append(member)
+        return member
+
     def start(self, instance: str | None = None) -> Member:
-        member = Member(
-            self._driver,
+        """A member joins. Its process runs already, and the next one starts meanwhile."""
+        member, self._spare = self._spare, self._spawn()
+        member.begin(
             {
                 "bootstrap": self._broker.bootstrap,
                 "topic": self._topic,
@@ -146,9 +155,8 @@ class Group:
                 "protocol": self._protocol,
                 "instance": instance,
                 "session_ms": SESSION_MS,
-            },
+            }
         )
-        self._members.append(member)
         return member
 
     @contextmanager
@@ -190,7 +198,7 @@ class Group:
                     getattr(self, "_" + step.replace(" ", "_"))(first)
                 except Exception as error:  # noqa: BLE001 - whatever went wrong is the result
                     for member in self._members:
-                        if member not in first:
+                        if member not in first and member is not self._spare:
                             member.kill()
                     yield step, error
                 else:

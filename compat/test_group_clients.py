@@ -67,7 +67,7 @@ def lives(
 ) -> Iterator[dict[tuple[str, str], Future[Outcomes]]]:
     """The groups of all tests that were chosen."""
     chosen = {
-        (item.callspec.params["client"], item.callspec.params["protocol"]): None
+        (str(item.callspec.params["client"]), str(item.callspec.params["protocol"])): None
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.path == request.path
     }

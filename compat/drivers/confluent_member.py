@@ -47,8 +47,8 @@ def main() -> None:
     while not is_over.is_set():
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
-            consumer.commit(message, asynchronous=False)
-            reporter.records([(message.partition(), message.offset())])
+            consumer.commit(message=message, asynchronous=False)
+            reporter.records([(message.partition() or 0, message.offset() or 0)])
     consumer.close()
     reporter.stopped()
 

@@ -4,11 +4,8 @@ from collections.abc import Iterable
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from compat.drivers import member
-
-STRATEGIES = {"eager": RangePartitionAssignor, "cooperative": StickyPartitionAssignor}
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
@@ -34,7 +31,7 @@ def main() -> None:
         auto_offset_reset="earliest",
         session_timeout_ms=asked["session_ms"],
         heartbeat_interval_ms=500,
-        partition_assignment_strategy=[STRATEGIES[asked["protocol"]]],
+        partition_assignment_strategy=[RangePartitionAssignor],
     )
     consumer.subscribe([asked["topic"]], listener=Listener(reporter))
     while not is_over.is_set():

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
@@ -28,6 +29,7 @@ public final class GroupMember {
 
     public static void main(String[] arguments) throws IOException {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        loadClasses();
         JsonNode asked = JSON.readTree(input.readLine());
         Thread listener = new Thread(() -> {
             try {
@@ -53,6 +55,14 @@ public final class GroupMember {
             }
         }
         say("stopped", true);
+    }
+
+    /** Most of the time that a consumer takes to start, spent before it is asked to. */
+    private static void loadClasses() throws IOException {
+        String nobody = "{\"bootstrap\": \"127.0.0.1:1\", \"group\": \"none\", \"instance\": null, "
+            + "\"protocol\": \"consumer\"}";
+        new KafkaConsumer<byte[], byte[]>(settings(JSON.readTree(nobody))).close(
+            CloseOptions.timeout(Duration.ZERO));
     }
 
     private static Properties settings(JsonNode asked) {
