@@ -33,7 +33,6 @@ from ottla.spark import sink_process
 from ottla.spark.publish import Output
 from ottla.spark.sink_errors import SinkError
 from ottla.spark.sink_options import Field, SinkOptions, check_columns, parse_sink_options
-from ottla.spark.sink_task import produce_rows, stage_rows
 from ottla.spark.stage import (
     StagedOutput,
     check_token,
@@ -192,6 +191,8 @@ def _write(
     batch_id: str,
     rows: Iterator[Any],
 ) -> TaskOutput:
+    from ottla.spark.sink_task import produce_rows, stage_rows  # numpy and Arrow: for tasks only
+
     sink_process.settle()
     if stage is None:
         produce_rows(options, rows)

@@ -25,12 +25,14 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from ottla.client.metadata import TopicPartition
 from ottla.client.transactions import Batch
-from ottla.spark.encode import EncodedBatch
 from ottla.spark.sink_errors import SinkError
+
+if TYPE_CHECKING:
+    from ottla.spark.encode import EncodedBatch
 
 INLINE_BYTES_MAX = 65_536
 TOKEN_NAME = ".ottla-stage"
