@@ -68,6 +68,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.next_producer_id = 100
         self.serial = 0  # of the latest transaction
         self.outcomes: dict[int, bool] = {}
+        self.latest: Client | None = None  # the producer that was not replaced yet
         self.highest: dict[int, int] = {}
 
     # The world around the machine
@@ -134,7 +135,8 @@ class TransactionMachine(RuleBasedStateMachine):
         identity = self.init(None, fails=fails)
         if identity is None:
             return multiple()
-        return Client(identity, version, self.serial + 1)
+        self.latest = Client(identity, version, self.serial + 1)
+        return self.latest
 
     @rule(client=clients, fails=st.booleans())
     def a_producer_goes_on_after_an_error(self, client: Client, fails: bool) -> None:
@@ -213,6 +215,19 @@ class TransactionMachine(RuleBasedStateMachine):
             if client.identity == ProducerIdentity(*sent.request[:2]):
                 client.identity = identity
                 client.serial = self.serial + 1
+
+    @rule(target=ends, is_commit=st.booleans())
+    def a_whole_transaction_passes(self, is_commit: bool) -> object:
+        """Nothing goes wrong, but its EndTxn may come again."""
+        client = self.latest
+        if client is None or client.version < 2 or not self.shard.transactions:
+            return multiple()
+        self.all_markers_are_written(fails=False)
+        self.a_partition_is_added(client, PARTITIONS[0], fails=False)
+        sent = self.an_end_is_sent(client, is_commit)
+        self.an_end_arrives(sent, client, fails=False)
+        self.all_markers_are_written(fails=False)
+        return sent
 
     @rule(fails=st.booleans())
     def all_markers_are_written(self, fails: bool) -> None:

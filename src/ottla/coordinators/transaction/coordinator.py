@@ -330,7 +330,7 @@ class TransactionCoordinator:
         self, owner: Owner, marker: EndMarker, at: TopicPartition, code: ErrorCode
     ) -> None:
         if code in _ALREADY_ENDED:
-            if code is not _NONE:
+            if code is not _NONE and owner in self._markers:
                 log.warning("the marker of %s is out of date for %s", owner.transactional_id, at)
             if self._markers.on_written(owner, marker, at):
                 self._complete(owner)
