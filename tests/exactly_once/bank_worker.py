@@ -5,7 +5,10 @@ transaction. Whatever goes wrong before the commit, the transaction is aborted a
 goes back to what is committed. What cannot be aborted ends the process; its keeper starts it again.
 """
 
+import random
 import sys
+import time
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
@@ -14,6 +17,8 @@ from exactly_once.clients import KEEP_BROKERS
 
 BATCH_MAX = 20
 CALL_S_MAX = 8.0
+# Work takes time, in which a worker may fall asleep; its partitions then go to another.
+WORK_S_MAX = 0.1
 
 
 class Worker:
@@ -51,21 +56,32 @@ class Worker:
             }
         )
         self._is_moved = False
+        self._membership: Any = None
+        self._chance = random.Random(name)
 
     def run(self) -> None:
         self._producer.init_transactions(60)
         self._consumer.subscribe(
             [bank.REQUESTS],
-            on_assign=self._on_moved,
-            on_revoke=self._on_moved,
-            on_lost=self._on_moved,
+            on_assign=self._on_assigned,
+            on_revoke=self._on_revoked,
+            on_lost=self._on_revoked,
         )
         while True:
             batch = self._gather()
             if batch:
                 self._apply(batch)
 
-    def _on_moved(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+    def _on_assigned(self, consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        """Remember as whom the partitions are read.
+
+        Asked for later, it may be that of nobody: a worker that slept has lost its membership,
+        and offsets that nobody in particular commits are not fenced (KIP-447).
+        """
+        self._is_moved = True
+        self._membership = consumer.consumer_group_metadata()
+
+    def _on_revoked(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self._is_moved = True
 
     def _gather(self) -> list[Message]:
@@ -94,8 +110,8 @@ class Worker:
                     where = leg.ledger_partition
                     self._producer.produce(bank.LEDGER, leg.encode(), partition=where)
                     self._producer.produce(bank.BOOK, leg.encode(), partition=0)
-            metadata = self._consumer.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction(offsets, metadata, CALL_S_MAX)
+            time.sleep(self._chance.random() * WORK_S_MAX)
+            self._producer.send_offsets_to_transaction(offsets, self._membership, CALL_S_MAX)
             self._commit()
         except KafkaException as error:
             print(f"abort: {error.args[0]}", file=sys.stderr, flush=True)

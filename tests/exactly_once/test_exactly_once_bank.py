@@ -198,7 +198,7 @@ class Misfortune:
             self._befall("kill broker", stop)
             while not stop.wait(self._chance.uniform(0.5, 3.0)):
                 what = ("kill broker", "kill worker", "pause worker", "pause broker")
-                self._befall(self._chance.choices(what, (30, 40, 20, 10))[0], stop)
+                self._befall(self._chance.choices(what, (25, 35, 30, 10))[0], stop)
                 self._staff.replace_the_dead()
         except Exception as error:  # noqa: BLE001 - raised again by whoever joins the thread
             self.failure = error
@@ -217,7 +217,7 @@ class Misfortune:
         elif what == "pause worker":
             # Longer than its session: when it wakes up, its partitions are another's.
             self._staff.signal(number, signal.SIGSTOP)
-            stop.wait(self._chance.uniform(1.0, 4.0))
+            stop.wait(self._chance.uniform(2.0, 4.0))
             self._staff.signal(number, signal.SIGCONT)
         else:
             os.kill(self._broker.pid, signal.SIGSTOP)
