@@ -28,7 +28,6 @@ from ottla.spark.options import (
 )
 from ottla.spark.source_filters import Bounds
 from ottla.spark.source_initial import (
-    INITIAL,
     InitialOffsetFile,
     end_json,
     initial_json,
@@ -273,9 +272,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return False
 
     def _report_progress(self, processed: Mapping[str, Any]) -> None:
-        if not self._options.commits_progress or INITIAL in processed:
-            return
-        if processed == self._reported:
+        if not self._options.commits_progress or processed == self._reported:
             return
         if self._progress is None:
             self._progress = GroupProgress(self._options)

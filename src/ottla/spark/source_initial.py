@@ -5,7 +5,8 @@ been committed, and keeps no answer. With startingOffsets=latest the second answ
 first, and what lies between would never be read. Two things prevent that:
 
 The end offset of the first batch, which Spark does keep in its offset log, carries the start of
-that batch under the key START. Whoever plans that batch again takes the start from there.
+that batch under the key START; or, as Spark begins with an empty batch where there is no data, it
+is itself marked as INITIAL. Whoever plans that batch again takes the start from there.
 
 Before there is a first batch, only a file can tell. With the option `checkpointLocation` (the same
 as the query's) the first answer is written there, once, before it is given.
@@ -47,7 +48,11 @@ def end_json(start: Mapping[str, Any], end: Offsets) -> dict[str, Any]:
 
 def start_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
     """Where a batch starts: where it did when it was first planned."""
-    return from_json(end[START]) if START in end and INITIAL in start else offsets_of(start)
+    if INITIAL not in start:
+        return offsets_of(start)
+    if START in end:
+        return from_json(end[START])
+    return offsets_of(end) if INITIAL in end else offsets_of(start)
 
 
 class InitialOffsetFile:

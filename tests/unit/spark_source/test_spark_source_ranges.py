@@ -97,6 +97,14 @@ def test_a_first_batch_planned_again_starts_where_it_started() -> None:
     assert INITIAL not in following
 
 
+def test_an_empty_first_batch_planned_again_is_empty() -> None:
+    first, later = {PARTITIONS[0]: 100}, {PARTITIONS[0]: 500}
+    kept = initial_json(first)
+    assert start_of(initial_json(later), kept) == first
+    following = end_json(kept, later)
+    assert start_of(kept, following) == first
+
+
 def test_the_initial_offsets_are_kept_under_the_checkpoint(tmp_path: object) -> None:
     def file(topic: str, location: str) -> InitialOffsetFile:
         return InitialOffsetFile(

@@ -388,6 +388,22 @@ def test_a_first_batch_repeated_after_a_crash_starts_where_it_did(
     again.stop()
 
 
+def test_an_empty_first_batch_repeated_after_a_crash_loses_nothing(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    topic = new_topic(cluster, request)
+    reader = stream_reader(cluster, topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    kept = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    reader.stop()
+    fill(cluster, topic, 0, 0, 10)
+    again = stream_reader(cluster, topic, startingOffsets="latest")
+    assert values_between(again, again.initialOffset(), kept) == []
+    following = again.latestOffset(kept, ReadAllAvailable())
+    assert values_between(again, kept, following) == numbered(0, *range(10))
+    again.stop()
+
+
 def test_the_checkpoint_keeps_the_start_before_there_is_a_batch(
     cluster: Cluster, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
