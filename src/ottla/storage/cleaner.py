@@ -204,6 +204,8 @@ class LogCleaner:
     def _choose(self) -> _Candidate | None:
         now_ms = self._clock.wall_ms()
         self.metrics.last_round_ms = now_ms
+        for directory in self._logs.directories:
+            self.uncleanable_count(directory)  # one that was deleted may come back as another
         found: list[_Candidate] = []
         for handle in self._compacted():
             try:
@@ -279,7 +281,6 @@ class LogCleaner:
                     Offset(opened.recovery_point),
                     config.min_compaction_lag_ms,
                     config.max_compaction_lag_ms,
-                    config.min_cleanable_dirty_ratio,
                 ),
                 now_ms=now_ms,
                 largest_timestamp_ms=lambda at: segments[at].largest_timestamp_ms(),

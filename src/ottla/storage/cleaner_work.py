@@ -12,6 +12,7 @@ Invariant: batches whose CRC is wrong are never copied, as the copy would have a
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -98,19 +99,17 @@ def _enter(
     offsets = offset_map.offsets
     room = offset_map.entries_max - header.records_count
     base_offset = header.base_offset
-    until_pause = PAUSE_RECORDS
-    for _, _, delta, key, _ in walk_records(data, header.records_count):
-        until_pause -= 1
-        if not until_pause:
-            until_pause = PAUSE_RECORDS
-            yield 0
-        offset = base_offset + delta
-        if key is None or offset < first_offset:
-            continue
-        if len(offsets) <= room:
-            offsets[key if len(key) < DIGEST_BYTES else compact_key(key)] = offset
-        elif not offset_map.put(key, offset):
-            return
+    walk = walk_records(data, header.records_count)
+    for _ in range(0, header.records_count + 1, PAUSE_RECORDS):
+        for _, _, delta, key, _ in islice(walk, PAUSE_RECORDS):
+            offset = base_offset + delta
+            if key is None or offset < first_offset:
+                continue
+            if len(offsets) <= room:
+                offsets[key if len(key) < DIGEST_BYTES else compact_key(key)] = offset
+            elif not offset_map.put(key, offset):
+                return
+        yield 0
 
 
 def clean_segments(

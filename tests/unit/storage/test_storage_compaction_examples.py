@@ -48,7 +48,7 @@ NEVER_MS = (1 << 63) - 1
 
 
 def bounds(**changes: int | float | None) -> CompactionBounds:
-    usual = CompactionBounds(None, Offset(0), Offset(35), Offset(35), Offset(35), 0, NEVER_MS, 0.5)
+    usual = CompactionBounds(None, Offset(0), Offset(35), Offset(35), Offset(35), 0, NEVER_MS)
     return usual._replace(**changes)  # type: ignore[arg-type]  # any field
 
 

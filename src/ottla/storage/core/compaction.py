@@ -43,7 +43,6 @@ class CompactionBounds(NamedTuple):
     synced_end_offset: Offset
     min_lag_ms: int
     max_lag_ms: int
-    dirty_ratio_min: float
 
 
 class CleanableLog(NamedTuple):

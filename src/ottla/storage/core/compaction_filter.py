@@ -16,6 +16,7 @@ the shell can let others run.
 """
 
 from collections.abc import Generator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.protocol.batches import (
@@ -157,24 +158,22 @@ class BatchFilter:
         kept: list[tuple[int, int, int]] = []
         keep = kept.append
         has_tombstones = False
-        until_pause = PAUSE_RECORDS
-        for start, end, delta, key, has_value in walk_records(data, header.records_count):
-            until_pause -= 1
-            if not until_pause:
-                until_pause = PAUSE_RECORDS
-                yield 0
-            offset = base_offset + delta
-            if offset <= latest_offset:
-                if key is None:
-                    self.statistics.records_without_key += 1
-                    continue
-                if offsets(key if len(key) < DIGEST_BYTES else compact_key(key), -1) > offset:
-                    continue
-                if not has_value and not keeps_tombstones:
-                    continue
-            if not has_value:
-                has_tombstones = True
-            keep((start, end, offset))
+        walk = walk_records(data, header.records_count)
+        for _ in range(0, header.records_count + 1, PAUSE_RECORDS):
+            for start, end, delta, key, has_value in islice(walk, PAUSE_RECORDS):
+                offset = base_offset + delta
+                if offset <= latest_offset:
+                    if key is None:
+                        self.statistics.records_without_key += 1
+                        continue
+                    if offsets(key if len(key) < DIGEST_BYTES else compact_key(key), -1) > offset:
+                        continue
+                    if not has_value and not keeps_tombstones:
+                        continue
+                if not has_value:
+                    has_tombstones = True
+                keep((start, end, offset))
+            yield 0
         self.statistics.records_kept += len(kept)
         if not kept:
             return self._emptied(header) if must_stay else None
