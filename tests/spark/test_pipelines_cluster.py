@@ -148,6 +148,6 @@ def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
             },
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert fault.is_done.is_set()
+        assert fault.is_done.wait(60)
         found = Counter(("out", message.value()) for message in read_topic(bootstrap, "out"))
         assert found == stream.expected

@@ -115,7 +115,7 @@ def test_without_transactions_a_batch_is_written_once_though_its_answer_is_lost(
         producer.take_producer_id()
         fault = place.proxy.arm(Fault(ApiKey.PRODUCE, 3, "inside", lambda pid: None))
         producer.produce([batch(topic, 0, b"%d" % n) for n in range(12)])
-        assert fault.is_done.is_set()
+        assert fault.is_done.wait(30)
     assert values_of(place.bootstrap, topic) == Counter(b"%d" % n for n in range(12))
 
 
@@ -156,7 +156,7 @@ def test_a_fault_at_any_request_loses_and_repeats_nothing(
             continue
         expected.update(values)
         batch_id += 1
-    assert fault.is_done.is_set()
+    assert fault.is_done.wait(30)
     del expected[b"armed"]
     assert values_of(place.bootstrap, topic) == expected
     publisher.close()
