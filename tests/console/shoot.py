@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from console_world import QUIET, World
+from console_world import QUIET, World, create_topics
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from ottla.spark.pipelines.run_directory import RunDirectory
 
 CHROMIUM = "/usr/bin/chromium"
 WARM_UP_S = 45.0
@@ -56,7 +58,7 @@ def pipeline_status() -> dict[str, Any]:
         "id": "1", "run_id": "1", "delivery": "exactly_once", "watermark": None, "at_ms": now_ms,
     }  # fmt: skip
     return {
-        "name": "revenue", "state": "stopped", "pid": 1, "definition": "revenue.toml",
+        "name": "revenue", "state": "running", "pid": 1, "definition": "revenue.toml",
         "master": "local[2]", "started_at_ms": now_ms - 900_000, "updated_at_ms": now_ms,
         "restarts": 1, "next_start_at_ms": None, "metrics_url": None,
         "last_error": {"message": "The broker closed the connection; started again after 2 s.",
@@ -82,12 +84,17 @@ def open_transactions(bootstrap: str) -> list[confluent_kafka.Producer]:
     producers = []
     for name, ending in (("ledger-1", None), ("ledger-2", "commit"), ("ledger-3", "abort")):
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": 900_000,
+                **QUIET,
+            }
         )
         producer.init_transactions(15)
         producer.begin_transaction()
         for number in range(3):
-            producer.produce("payments", f"booking {number}", f"account-{number}")
+            producer.produce("audit.log", f"booking {number}", f"account-{number}")
         producer.flush(10)
         if ending == "commit":
             producer.commit_transaction(15)
@@ -138,17 +145,23 @@ def main(target: Path) -> None:
         world.shop.start()
         published = world.pipelines / "revenue"
         published.mkdir()
+        running = RunDirectory(world.pipelines, "revenue")
+        running.acquire()
         (published / "status.json").write_text(json.dumps(pipeline_status()))
         producers = open_transactions(world.bootstrap)
+        time.sleep(5)
+        create_topics(world.bootstrap, {"orders.paid": 3, "revenue": 1, "returns": 3})
         time.sleep(WARM_UP_S)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for theme in ("light", "dark"):
                 context = browser.new_context(viewport=SIZE, color_scheme=theme)  # type: ignore[arg-type]
+                context.set_default_timeout(90_000)
                 shoot(context.new_page(), world.console.address, target, theme)
                 context.close()
             shoot_phone(browser, world.console.address, target)
             browser.close()
+        running.release()
         del producers
 
 

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import nan
 
 from ottla.console.events import EVENTS_MAX, Event, compare
 from ottla.console.history import History, rate
@@ -203,8 +204,8 @@ class Sampler:
         self.cluster.sample(
             view.offsets_at,
             {
-                "produced": sum(topics.values()),
-                "consumed": sum(self.group_rates.values()),
+                "produced": sum(topics.values()) if seconds > 0 else nan,
+                "consumed": sum(self.group_rates.values()) if group_seconds > 0 else nan,
                 "bytes": bytes_rate,
                 "lag": float(sum(lag or 0 for lag in lags.values())),
                 "under_replicated": float(sum(under for under, _ in troubles)),

@@ -170,8 +170,9 @@ customElements.define("live-tail", class extends HTMLElement {
     this.seen = 0; this.shown = 0; this.skipped = 0; this.recent = []; this.waiting = []; this.older = [];
   }
   disconnectedCallback() { this.stop(); }
-  toggle() { this.source ? this.stop() : this.start(); }
+  toggle() { this.isOn ? this.stop() : this.start(); }
   start() {
+    this.isOn = true;
     const address = new URL(this.getAttribute("src"), location.href);
     if (this.cursor) address.searchParams.set("cursor", this.cursor);
     else this.body.textContent = "";
@@ -187,8 +188,10 @@ customElements.define("live-tail", class extends HTMLElement {
     if (page) page.textContent = "";
   }
   stop() {
-    if (!this.source) return;
-    this.source.close();
+    if (!this.isOn) return;
+    this.isOn = false;
+    clearTimeout(this.again);
+    this.source?.close();
     this.source = null;
     this.body.append(...this.older);
     this.older = [];
@@ -198,11 +201,11 @@ customElements.define("live-tail", class extends HTMLElement {
   }
   reconnect() {
     // The browser would ask again from the end; go on from where the last event left off.
-    if (!this.source || !this.cursor) return;
-    this.source.close();
+    if (!this.isOn || !this.cursor) return;
+    this.source?.close();
     this.source = null;
     clearTimeout(this.again);
-    this.again = setTimeout(() => { if (this.getAttribute("data-stopped") !== "true") this.start(); }, 1000);
+    this.again = setTimeout(() => this.start(), 1000);
   }
   take(data) {
     const line = data.indexOf("\n");
