@@ -532,12 +532,13 @@ class _Cleaning:
             if not opened.adopt_replacement(replacement):
                 raise CleaningAborted("the log has changed")
             await self._sync_directory()
-            if opened.name_replaced_indexes(replacement):
-                await self._sync_directory()
             if opened.name_replaced_log(replacement):
                 await self._sync_directory()
         except OSError as error:
-            raise self._failure(error) from error
+            # Half a replacement, or one that may not be durable, is settled by the next start.
+            if opened.is_closed:
+                raise CleaningAborted("the log was closed") from error
+            raise opened.fail(error) from error
 
     async def _sync_directory(self) -> None:
         await self._runtime.offload.run(self._disk.sync_dir, self._log.directory)

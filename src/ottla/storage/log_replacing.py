@@ -52,8 +52,8 @@ class ReplaceableLog(TrimmableLog):
     def begin_replacement(self, replaced: list[Segment], *, size: int) -> Replacement:
         """The `.cleaned` files of `replaced` are durable: call them `.swap`.
 
-        The directory must be synced before `adopt_replacement`, between that and
-        `name_replaced_indexes`, and between that and `name_replaced_log`.
+        The directory must be synced before `adopt_replacement`, and between that and
+        `name_replaced_log`.
         """
         self._check_usable()
         self._settle_replacement()
@@ -86,17 +86,11 @@ class ReplaceableLog(TrimmableLog):
                 paths += old.mark_deleted()
                 if old.base_offset != segment.base_offset:
                     self._snapshots.remove(Offset(old.base_offset))
+            segment.rename_indexes(FileState.LIVE)
         except OSError as error:
             raise self.fail(error) from error
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
         self._pending_removals.append((due_ms, paths))
-        return True
-
-    def name_replaced_indexes(self, replacement: Replacement) -> bool:
-        """Take the suffix off the index files; False if there is nothing left to do."""
-        if self._replacement is not replacement:
-            return False
-        replacement.name_indexes()
         return True
 
     def name_replaced_log(self, replacement: Replacement) -> bool:

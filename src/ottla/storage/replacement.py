@@ -1,11 +1,11 @@
 """Putting a cleaned segment in the place of those it was made of, so that a crash is harmless.
 
 Its files are complete and durable when this begins, under the suffix `.cleaned`. They become
-`.swap`; the files that they replace become `.deleted`; then `.swap` is taken off. A file system
-may lose any of these renames in a power cut and keep later ones, so each step is made
-durable before the next: otherwise both the old and the new could be gone, or both be there.
-What recovery makes of each state is in `leftovers`: before the first sync the old segments
-count, after it the new one.
+`.swap`; the files that they replace become `.deleted`, and the suffix is taken off the new index
+files; then off the log file. A file system may lose any of these renames in a power cut and
+keep later ones, so each of the three steps is made durable before the next: otherwise both the
+old and the new could be gone, or both be there. What recovery makes of each state is in
+`leftovers`: before the first sync the old segments count, after it the new one.
 
 Renames are quick and happen on the event loop, between two requests; a directory is synced
 in a thread meanwhile. The log serves from the old segments until they are renamed, and from then
@@ -26,7 +26,6 @@ from ottla.storage.segment import INDEX_KINDS, Segment
 class Stage(Enum):
     SWAP = auto()  # the files are `.swap`; the old segments serve
     ADOPTED = auto()  # the old files are `.deleted`; the new segment serves
-    INDEXED = auto()  # its index files have their names
     SETTLED = auto()
 
 
@@ -52,13 +51,8 @@ class Replacement:
         """Whether one of these is being replaced, or replaces."""
         return any(one is self.segment or one in self.replaced for one in segments)
 
-    def name_indexes(self) -> None:
-        """The old names are durably gone: take the suffix off the index files."""
-        self.segment.rename_indexes(FileState.LIVE)
-        self.stage = Stage.INDEXED
-
     def name_log(self) -> None:
-        """The names of the index files are durable: take the suffix off the log file."""
+        """The old names are durably gone: take the suffix off the log file."""
         self.segment.rename_log(FileState.LIVE)
         self.stage = Stage.SETTLED
 
@@ -72,9 +66,6 @@ class Replacement:
             self._disk.sync_dir(self._directory)
             self.segment.log.retire()
         if self.stage is Stage.ADOPTED:
-            self._disk.sync_dir(self._directory)
-            self.name_indexes()
-        if self.stage is Stage.INDEXED:
             self._disk.sync_dir(self._directory)
             self.name_log()
             self._disk.sync_dir(self._directory)

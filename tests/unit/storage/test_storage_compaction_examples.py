@@ -421,3 +421,49 @@ def test_a_broken_disk_takes_the_directory_offline_and_the_cleaner_lives() -> No
         assert world.manager.directories[0].failure is not None
         assert simulation.run(world.cleaner.clean_dirtiest()) is False
         assert not world.cleaner.uncleanable
+
+
+def test_readers_see_the_same_at_every_moment_of_a_cleaning() -> None:
+    with Simulation(seed=3) as simulation:
+        world = CompactionWorld(simulation)
+        for n in range(25):
+            world.append([(b"k%d" % (n % 4), b"%d" % n * 40)], producer_id=101, transactional=True)
+            world.end_transaction(101, commit=n % 3 > 0)
+        world.roll()
+        expected = world.last_values(world.committed_records(), 0)
+        sizes: list[int] = []
+
+        async def scenario() -> None:
+            cleaning = asyncio.create_task(world.cleaner.clean_dirtiest())
+            while not cleaning.done():
+                await asyncio.sleep(0.0003)
+                assert world.last_values(world.committed_records(), 0) == expected
+                sizes.append(world.log.size_bytes())
+
+        simulation.run(scenario())
+        assert len(set(sizes)) > 2  # it was watched between the groups, too
+
+
+def test_a_follower_copies_a_cleaned_log_with_its_holes() -> None:
+    with Simulation(seed=1) as simulation:
+        world = CompactionWorld(simulation)
+        for n in range(40):
+            producer_id = (-1, 1, 101)[n % 3]
+            world.append(
+                [(b"k%d" % (n % 5), b"%d" % n * 30), (b"x%d" % (n % 2), b"y")],
+                producer_id=producer_id,
+                transactional=producer_id > 100,
+            )
+            world.end_transaction(101, commit=n % 2 == 0)
+        world.roll()
+        world.clean()
+        follower = world.manager.get_or_create(TopicPartition("copy", 0), TOPIC_ID, CONFIG)
+        for _, batch in world.batches():
+            follower.append_as_follower(batch)
+        assert world.batches(follower) == world.batches()
+        assert follower.log_end_offset == world.log.log_end_offset
+        producers = sorted(
+            (one.producer_id, one.producer_epoch, one.last_sequence)
+            for one in follower.active_producers()
+        )
+        assert producers == world.producers()
