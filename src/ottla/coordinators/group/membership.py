@@ -81,16 +81,21 @@ class Membership:
         self, led: GroupLed, request: HeartbeatRequest
     ) -> Fields | Awaitable[Fields]:
         waiter = _waiter()
-        group = led.shard.groups.get(request.group_id)
         operation = partial(self._consumer_heartbeat, led, request, waiter)
-        self._turns.take(led, request.group_id, operation, is_alone=isinstance(group, ClassicGroup))
+        self._turns.take(led, request.group_id, operation)
         return answer(waiter)
 
     def _consumer_heartbeat(
         self, led: GroupLed, request: HeartbeatRequest, waiter: "asyncio.Future[Fields]"
     ) -> None:
+        known = led.shard.groups.get(request.group_id)
+        if isinstance(known, ClassicGroup) and led.in_flight[request.group_id]:
+            # It may turn over, and what its members hold is known only when that has landed.
+            operation = partial(self._consumer_heartbeat, led, request, waiter)
+            self._turns.take(led, request.group_id, operation, is_alone=True)
+            return
+
         def decide(context: Context, out: Decision) -> None:
-            known = led.shard.groups.get(request.group_id)
             group = base_group(known, request, context, out)
             if request.is_leaving:
                 decide_leave(group, request, context, out)
