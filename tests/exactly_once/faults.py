@@ -1,7 +1,7 @@
 """What befalls the broker, and when: kill -9, SIGSTOP, clean restarts, and times of peace.
 
-The order comes from a seed; a quarter of the periods is peaceful, so that work gets done and
-timeouts run out undisturbed. Some pauses are longer than clients and transactions wait.
+The order comes from a seed; about a quarter of the periods is peaceful, so that work gets done
+and timeouts run out undisturbed. Some pauses are longer than clients and transactions wait.
 
 Owned by one thread, which leaves the broker running.
 """
@@ -19,7 +19,7 @@ from bench.brokers import BrokerProcess
 
 GAP_S = (1.0, 3.5)
 DOWN_S = (0.0, 2.0)
-PAUSE_S = (0.2, 4.0)
+PAUSE_S = (1.0, 3.0)  # some longer than a request may take, shorter than a delivery
 LONG_PAUSE_S = (5.0, 8.0)
 PEACE_S = (2.0, 4.0)
 
@@ -32,13 +32,14 @@ class Fault(StrEnum):
     PEACE = "peace"
 
 
-CHANCES = {
-    Fault.KILL: 25,
-    Fault.PAUSE: 30,
-    Fault.LONG_PAUSE: 8,
-    Fault.RESTART: 12,
-    Fault.PEACE: 25,
-}
+# Shuffled like cards: chance alone would leave out one or the other for minutes.
+DECK = (
+    *(Fault.KILL,) * 3,
+    *(Fault.PAUSE,) * 4,
+    Fault.LONG_PAUSE,
+    *(Fault.RESTART,) * 2,
+    *(Fault.PEACE,) * 3,
+)
 HOLDS = {
     Fault.KILL: DOWN_S,
     Fault.PAUSE: PAUSE_S,
@@ -56,12 +57,13 @@ class Incident:
 
 
 def incidents(seed: int) -> Iterator[Incident]:
-    """Without end; the first is a kill, so that a short run has one."""
+    """Without end; first a kill and a pause, so that a short run has both."""
     chance = random.Random(f"faults/{seed}")
     yield Incident(Fault.KILL, 3.0, 0.5)
+    yield Incident(Fault.PAUSE, 3.0, 2.2)
     while True:
-        (fault,) = chance.choices(list(CHANCES), weights=list(CHANCES.values()))
-        yield Incident(fault, chance.uniform(*GAP_S), chance.uniform(*HOLDS[fault]))
+        for fault in chance.sample(DECK, len(DECK)):
+            yield Incident(fault, chance.uniform(*GAP_S), chance.uniform(*HOLDS[fault]))
 
 
 class Nemesis:

@@ -83,9 +83,9 @@ def plans(seed: int, worker: int) -> Iterator[Plan]:
             yield Plan(Kind.ASSIGN, keys=tuple(sorted(chance.sample(range(KEYS), count))))
             continue
         dice = chance.random()
-        if dice < 0.25:
+        if dice < 0.35:
             yield Plan(Kind.SEND, (send(),))
-        elif dice < 0.4:
+        elif dice < 0.45:
             yield Plan(Kind.POLL, (PlannedPoll(),))
         else:
             steps = tuple(
