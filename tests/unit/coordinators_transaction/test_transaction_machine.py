@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ottla.coordinators.transaction.metadata import (
     NO_PRODUCER_EPOCH,
@@ -29,6 +29,9 @@ PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 TIMEOUT_MS = 100
 EXPIRATION_MS = 10_000
 # Close to the end of the epochs, so that running out of them is met.
+KINDS = ["begin", "go on", "add", "add", "add", "end", "end", "late end", "late end"]
+KINDS += ["markers", "markers", "whole", "time", "much time"]
+RARELY = st.sampled_from([False] * 7 + [True])
 FIRST_EPOCHS = st.sampled_from([0, 0, PRODUCER_EPOCH_MAX - 4, PRODUCER_EPOCH_MAX - 2])
 
 
@@ -57,9 +60,6 @@ def check_refusal(error: KafkaError) -> None:
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    clients = Bundle("clients")
-    ends = Bundle("ends")
-
     def __init__(self) -> None:
         super().__init__()
         self.shard = TransactionShard()
@@ -68,6 +68,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.next_producer_id = 100
         self.serial = 0  # of the latest transaction
         self.outcomes: dict[int, bool] = {}
+        self.clients: list[Client] = []
+        self.ends: list[SentEnd] = []
         self.latest: Client | None = None  # the producer that was not replaced yet
         self.highest: dict[int, int] = {}
 
@@ -123,8 +125,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return None
         return decided.identity
 
-    @rule(target=clients, version=st.sampled_from([1, 2]), fails=st.booleans(), epoch=FIRST_EPOCHS)
-    def a_producer_begins(self, version: int, fails: bool, epoch: int) -> object:
+    def a_producer_begins(self, version: int, epoch: int, *, fails: bool) -> None:
         if not self.shard.transactions and epoch:
             old = TransactionMetadata(
                 100, epoch, TIMEOUT_MS, TransactionState.EMPTY, last_update_ms=self.now_ms
@@ -133,20 +134,17 @@ class TransactionMachine(RuleBasedStateMachine):
             self.log.append(record)
             self.shard.replay(-1, *record)
         identity = self.init(None, fails=fails)
-        if identity is None:
-            return multiple()
-        self.latest = Client(identity, version, self.serial + 1)
-        return self.latest
+        if identity is not None:
+            self.latest = Client(identity, version, self.serial + 1)
+            self.clients.append(self.latest)
 
-    @rule(client=clients, fails=st.booleans())
-    def a_producer_goes_on_after_an_error(self, client: Client, fails: bool) -> None:
+    def a_producer_goes_on_after_an_error(self, client: Client, *, fails: bool) -> None:
         identity = self.init(client.identity, fails=fails)
         if identity is not None:
             client.identity = identity
             client.serial = self.serial + 1
 
-    @rule(client=clients, at=st.sampled_from(PARTITIONS), fails=st.booleans())
-    def a_partition_is_added(self, client: Client, at: TopicPartition, fails: bool) -> None:
+    def a_partition_is_added(self, client: Client, at: TopicPartition, *, fails: bool) -> None:
         transaction = self.shard.transactions.get(NAME)
         if transaction is None:
             return
@@ -169,13 +167,13 @@ class TransactionMachine(RuleBasedStateMachine):
                 client.serial = self.serial
         assert not client.version >= 2 or not was_open or client.serial == self.serial
 
-    @rule(target=ends, client=clients, is_commit=st.booleans())
     def an_end_is_sent(self, client: Client, is_commit: bool) -> SentEnd:
         version = 2 if client.version >= 2 else 0
-        return SentEnd(EndRequest(*client.identity, is_commit, version), client.serial)
+        sent = SentEnd(EndRequest(*client.identity, is_commit, version), client.serial)
+        self.ends.append(sent)
+        return sent
 
-    @rule(sent=ends, client=clients, fails=st.booleans())
-    def an_end_arrives(self, sent: SentEnd, client: Client, fails: bool) -> None:
+    def an_end_arrives(self, sent: SentEnd, client: Client, *, fails: bool) -> None:
         """Perhaps late, perhaps again. `client` gets the answer if it is the one who asked."""
         transaction = self.shard.transactions.get(NAME)
         if transaction is None:
@@ -216,21 +214,18 @@ class TransactionMachine(RuleBasedStateMachine):
                 client.identity = identity
                 client.serial = self.serial + 1
 
-    @rule(target=ends, is_commit=st.booleans())
-    def a_whole_transaction_passes(self, is_commit: bool) -> object:
+    def a_whole_transaction_passes(self, is_commit: bool) -> None:
         """Nothing goes wrong, but its EndTxn may come again."""
         client = self.latest
         if client is None or client.version < 2 or not self.shard.transactions:
-            return multiple()
+            return
         self.all_markers_are_written(fails=False)
         self.a_partition_is_added(client, PARTITIONS[0], fails=False)
         sent = self.an_end_is_sent(client, is_commit)
         self.an_end_arrives(sent, client, fails=False)
         self.all_markers_are_written(fails=False)
-        return sent
 
-    @rule(fails=st.booleans())
-    def all_markers_are_written(self, fails: bool) -> None:
+    def all_markers_are_written(self, *, fails: bool) -> None:
         transaction = self.shard.transactions.get(NAME)
         if transaction is not None and transaction.state in PREPARED:
             was = transaction.identity_after_end()
@@ -238,8 +233,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert transaction.current.identity == was
                 assert not transaction.current.partitions
 
-    @rule(passed_ms=st.integers(0, 300), fails=st.booleans())
-    def time_passes(self, passed_ms: int, fails: bool) -> None:
+    def time_passes(self, passed_ms: int, *, fails: bool) -> None:
         self.now_ms += passed_ms
         for transaction in self.shard.timed_out(self.now_ms):
             assert transaction.state is TransactionState.ONGOING
@@ -247,7 +241,6 @@ class TransactionMachine(RuleBasedStateMachine):
             if self.write(decided, fails=fails):
                 self.outcomes[self.serial] = False
 
-    @rule()
     def much_time_passes(self) -> None:
         self.now_ms += EXPIRATION_MS
         for name in self.shard.expired(self.now_ms, EXPIRATION_MS):
@@ -256,6 +249,34 @@ class TransactionMachine(RuleBasedStateMachine):
             self.shard.replay(-1, *record)
             self.highest.clear()  # a new life: it gets another producer id in a real broker
             self.outcomes.clear()
+
+    # One rule for all that may happen: hypothesis leaves out some rules in each run, and what
+    # is looked for here takes many kinds of steps.
+    @rule(data=st.data(), kind=st.sampled_from(KINDS), is_commit=st.booleans(), fails=RARELY)
+    def something_happens(
+        self, data: st.DataObject, kind: str, is_commit: bool, fails: bool
+    ) -> None:
+        if kind == "begin" or not self.clients:
+            version, epoch = data.draw(st.sampled_from([1, 2, 2])), data.draw(FIRST_EPOCHS)
+            self.a_producer_begins(version, epoch, fails=fails)
+            return
+        client = data.draw(st.sampled_from([*self.clients[-3:], self.clients[-1]]))
+        if kind == "go on":
+            self.a_producer_goes_on_after_an_error(client, fails=fails)
+        elif kind == "add":
+            self.a_partition_is_added(client, data.draw(st.sampled_from(PARTITIONS)), fails=fails)
+        elif kind == "end":
+            self.an_end_arrives(self.an_end_is_sent(client, is_commit), client, fails=fails)
+        elif kind == "late end" and self.ends:
+            self.an_end_arrives(data.draw(st.sampled_from(self.ends)), client, fails=fails)
+        elif kind == "markers":
+            self.all_markers_are_written(fails=fails)
+        elif kind == "whole":
+            self.a_whole_transaction_passes(is_commit)
+        elif kind == "time":
+            self.time_passes(data.draw(st.sampled_from([1, 2, 5, TIMEOUT_MS + 1])), fails=fails)
+        elif kind == "much time" and fails:
+            self.much_time_passes()
 
     # What must hold
 
@@ -280,5 +301,5 @@ class TransactionMachine(RuleBasedStateMachine):
             self.highest[producer_id] = epoch
 
 
-TransactionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TransactionMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestTransactionMachine = TransactionMachine.TestCase
