@@ -49,6 +49,24 @@ def prepare() -> tuple[Path, str]:
     return python, ",".join(str(path) for path in sorted(jars.glob("*.jar")))
 
 
+def worker_python(python: Path) -> Path:
+    """The same Python for Spark's workers, which then take pyspark from its installation.
+
+    Spark puts pyspark.zip first on their path, and what is in a zip is compiled at every start: a
+    busy machine then exceeds the ten seconds that Spark gives a source's process to start.
+    """
+    script = FOLDER / "worker-python"
+    if not script.exists():
+        lines = (
+            "#!/bin/sh",
+            "PYTHONPATH=$(echo \"$PYTHONPATH\" | sed 's#[^:]*/pyspark\\.zip:##')",
+            f'export PYTHONPATH; exec {python} "$@"',
+        )
+        script.write_text("\n".join(lines) + "\n")
+        script.chmod(0o755)
+    return script
+
+
 def _requirements() -> list[str]:
     return ["-e", f"{ROOT}[spark]", f"pyspark=={SPARK_VERSION}", "psutil"]
 

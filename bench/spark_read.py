@@ -123,7 +123,7 @@ def _job(
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(

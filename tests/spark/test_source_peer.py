@@ -43,7 +43,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         done = subprocess.run(

@@ -181,13 +181,13 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         end = self._latest = self._end_of_all(begun)
         if not isinstance(limit, ReadAllAvailable):
             if self._is_too_little(begun, end):
-                return start
+                return self._idle(start)
             most = self._options.max_offsets_per_trigger
             if isinstance(limit, ReadMaxRows):
                 most = limit.max_rows
             if most is not None:
                 end = rate_limited(most, self._complete_start(begun, end), end)
-        return start if end == begun else end_json(start, end)
+        return self._idle(start) if end == begun else end_json(start, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the last planning saw, for the progress of the query."""
@@ -278,6 +278,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             self._progress = GroupProgress(self._options)
         self._reported = processed
         self._progress.report(offsets_of(processed))
+
+    def _idle(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The same offset again: there is nothing to do."""
+        if self._progress is not None:
+            self._progress.flush()
+        return start
 
     def _report_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:

@@ -2,7 +2,8 @@
 
 The group is never read: Spark's checkpoint alone says where a query goes on. So a commit that fails
 is a warning, not an error, and the micro-batch does not wait for it: a thread commits the newest
-offsets it was given, and skips those that came while it was busy.
+offsets it was given, and skips those that came while it was busy. Only a query that finds nothing
+to do waits: it may be about to end, and Spark then ends this process at once.
 
 The group is `kafka.group.id`, or `groupIdPrefix` with a suffix: one that stays the same if the
 checkpoint is known, otherwise a new one for each run, which is deleted when the query stops.
@@ -18,6 +19,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import KafkaError
 from ottla.spark.options import SourceOptions
 
+_FLUSH_S_MAX = 2.0  # of an idle trigger; a coordinator that is away must not stop the query
 _STOP_S_MAX = 5.0  # a query that stops does not wait longer for a coordinator that is away
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class GroupProgress:
         self._condition = threading.Condition()
         self._newest: dict[TopicPartition, int] | None = None
         self._is_stopped = False
+        self._is_busy = False
         self._has_failed = False
         self._thread: threading.Thread | None = None
 
@@ -42,14 +45,21 @@ class GroupProgress:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True)
                 self._thread.start()
-            self._condition.notify()
+            self._condition.notify_all()
+
+    def flush(self) -> None:
+        """Wait a moment until all is committed: for a query that has nothing else to do."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._newest is None and not self._is_busy, timeout=_FLUSH_S_MAX
+            )
 
     def stop(self) -> None:
         """Commit what is left, and forget a group that no one will look for."""
         with self._condition:
             self._is_stopped = True
             thread, self._thread = self._thread, None
-            self._condition.notify()
+            self._condition.notify_all()
         if thread is not None:
             thread.join(_STOP_S_MAX)
 
@@ -59,9 +69,13 @@ class GroupProgress:
                 with self._condition:
                     self._condition.wait_for(lambda: self._newest is not None or self._is_stopped)
                     offsets, self._newest = self._newest, None
+                    self._is_busy = offsets is not None
                 if offsets is None:
                     break
                 self._commit(client, offsets)
+                with self._condition:
+                    self._is_busy = False
+                    self._condition.notify_all()
             if self._is_temporary:
                 self._delete(client)
 
