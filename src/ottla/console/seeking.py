@@ -17,6 +17,7 @@ from ottla.console.kafka.model import Metadata
 from ottla.console.kafka.questions import EARLIEST, LATEST, Questions
 from ottla.console.paging import Predicate, Range
 from ottla.console.records import Position, parse_position
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 BEGINNINGS = ("newest", "oldest", "offset", "time")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -74,6 +75,8 @@ def parse_time_ms(text: str, now_s: float | None = None) -> int:
 
 def partitions_of(metadata: Metadata, topic: str, asked: str) -> list[int]:
     """The partitions that are looked at."""
+    if topic not in metadata.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
     count = len(metadata.topics[topic].partitions)
     if not asked:
         return list(range(count))

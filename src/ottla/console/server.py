@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Open tails and pulses never end by themselves.
 STOP_S_MAX = 2
+# Each open tab holds one; beyond this, new ones are told to come back later.
+CONNECTIONS_MAX = 1_000
 _BACKLOG = 128
 
 
@@ -46,6 +48,7 @@ def serve_on(listener: socket.socket, app: Starlette) -> None:
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=STOP_S_MAX,
+        limit_concurrency=CONNECTIONS_MAX,
         server_header=False,
     )
     uvicorn.Server(config).run(sockets=[listener])

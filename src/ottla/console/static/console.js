@@ -291,10 +291,9 @@ const rowsOf = () => all("[data-rows] tbody > tr:not(.detail):not(.no-rows)");
 function moveRow(step) {
   const rows = rowsOf();
   if (!rows.length) return;
-  const at = rows.findIndex((row) => row.classList.contains("at"));
-  rows[at]?.classList.remove("at");
+  // Where one is, is where the focus is: it outlives an update, which a mark on the row would not.
+  const at = rows.indexOf(document.activeElement?.closest("tr"));
   const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + step))];
-  next.classList.add("at");
   next.scrollIntoView({ block: "nearest" });
   (one("a, button", next) || next).focus({ preventScroll: true });
 }

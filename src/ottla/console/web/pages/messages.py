@@ -70,8 +70,6 @@ async def messages(request: Request) -> Response:
         ask = ask_of(request)
         found = await seek(console.questions, console.sampler.view.metadata, topic, ask)
         page = await console.readers.page(found)
-    except KeyError:
-        pass  # topic_page says that there is no such topic
     except (BadRequestError, FilterError, KafkaError) as error:
         problem = str(error)
     path = f"/topics/{topic}"
