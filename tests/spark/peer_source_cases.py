@@ -161,8 +161,6 @@ def main(bootstrap: str, jars: str, result: str) -> None:
         ("spark.driver.bindAddress", "127.0.0.1"),
         ("spark.sql.session.timeZone", "UTC"),
         ("spark.ui.showConsoleProgress", "false"),
-        ("spark.network.timeout", "20s"),
-        ("spark.executor.heartbeatInterval", "5s"),
     ):
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
@@ -171,6 +169,7 @@ def main(bootstrap: str, jars: str, result: str) -> None:
         "kafka.bootstrap.servers": bootstrap,
         "kafka.default.api.timeout.ms": "8000",
         "kafka.request.timeout.ms": "5000",
+        "kafkaConsumer.pollTimeoutMs": "8000",
     }
     found: dict[str, dict[str, Any]] = {}
     for name in ("kafka", "ottla"):
