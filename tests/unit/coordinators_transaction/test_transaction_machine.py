@@ -95,7 +95,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return self.next_producer_id
 
     def init(self, expected: ProducerIdentity | None, *, fails: bool) -> ProducerIdentity | None:
-        transaction = self.shard.get_or_new(NAME, 100, TIMEOUT_MS, self.now_ms)
+        transaction = self.shard.get_or_new(NAME, self.new_producer_id(), TIMEOUT_MS, self.now_ms)
         try:
             if transaction.must_abort_first(expected):
                 if self.write(
@@ -128,7 +128,11 @@ class TransactionMachine(RuleBasedStateMachine):
     def a_producer_begins(self, version: int, epoch: int, *, fails: bool) -> None:
         if not self.shard.transactions and epoch:
             old = TransactionMetadata(
-                100, epoch, TIMEOUT_MS, TransactionState.EMPTY, last_update_ms=self.now_ms
+                self.new_producer_id(),
+                epoch,
+                TIMEOUT_MS,
+                TransactionState.EMPTY,
+                last_update_ms=self.now_ms,
             )
             record = transaction_record(NAME, old, transaction_version=2)
             self.log.append(record)
@@ -247,8 +251,6 @@ class TransactionMachine(RuleBasedStateMachine):
             record = transaction_tombstone(name)
             self.log.append(record)
             self.shard.replay(-1, *record)
-            self.highest.clear()  # a new life: it gets another producer id in a real broker
-            self.outcomes.clear()
 
     # One rule for all that may happen: hypothesis leaves out some rules in each run, and what
     # is looked for here takes many kinds of steps.
