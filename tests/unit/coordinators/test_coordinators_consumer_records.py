@@ -6,8 +6,10 @@ before and after.
 """
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from consumer_world import topic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,10 +41,13 @@ from ottla.coordinators.group.consumer.records import (
     target_epoch_record,
     target_member_record,
 )
+from ottla.coordinators.group.consumer.topics import metadata_hash
+from ottla.coordinators.group.consumer.xxh3 import xxh3_64
 from ottla.coordinators.group.records import CoordinatorRecord
 from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.shard import GroupShard
 from ottla.coordinators.record_fields import FieldReader
+from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.protocol.batches import iter_batches, iter_records
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -131,6 +136,39 @@ def test_what_kafka_wrote_is_replayed() -> None:
     assert isinstance(static, ConsumerGroup)
     assert not static.owners
     assert isinstance(by_name["turning"], ClassicGroup)
+
+
+def test_hash_of_topics_is_the_one_that_kafka_stored() -> None:
+    """Both groups read a topic of two partitions, on brokers without racks."""
+    stored, ids = {}, {}
+    for record in golden_records():
+        found = decoded(record)
+        if isinstance(found, GroupEpochRecord) and found.value and found.value.metadata_hash:
+            stored[found.group_id] = found.value.metadata_hash
+        if isinstance(found, TargetMemberRecord) and found.value:
+            ids[found.group_id] = next(iter(found.value))
+    for group_id in ("x-share", "w-static"):
+        name = f"{group_id[0]}-t"
+        known = topic(name, 2, 0)
+        read = TopicImage(name, UUID(bytes=ids[group_id]), known.partitions)
+        image = MetadataImage(topics={name: read})
+        assert metadata_hash([name, "no such topic"], image) == stored[group_id]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (0, 3244421341483603138),
+        (3, -6266602912829716452),
+        (8, 6941064856527638883),
+        (16, -5131753158909839995),
+        (100, -5362810412169982817),
+        (240, 7229805477010515663),
+        (2000, 8212356305084836938),
+    ],
+)
+def test_xxh3_is_that_of_its_authors(length: int, expected: int) -> None:
+    assert xxh3_64(bytes((one * 7 + 3) & 255 for one in range(length))) == expected
 
 
 @given(
