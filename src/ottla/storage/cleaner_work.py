@@ -229,7 +229,7 @@ class CleanedSegmentWriter:
         return written
 
     def finish(self) -> None:
-        """Complete all files, durably, names included."""
+        """Complete all files, durably. Their names will be synced as those of `.swap` files."""
         file = self._open()
         file.sync()
         file.close()
@@ -242,7 +242,6 @@ class CleanedSegmentWriter:
         self._write_file(FileKind.TIME_INDEX, self._time_index.data)
         if len(self._txn_index):
             self._write_file(FileKind.TRANSACTION_INDEX, self._txn_index.data)
-        self._disk.sync_dir(self._directory)
 
     def discard(self) -> None:
         """Remove what there is."""

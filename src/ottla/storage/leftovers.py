@@ -57,10 +57,9 @@ def _complete_swap(
             disk.remove(_path(directory, name))
         else:
             kept.append(name)
-    # Replaced and replacement together would hold the same offsets twice.
-    disk.sync_dir(directory)
     for name in sorted(swaps, key=lambda name: name.kind is FileKind.LOG):
         if name.kind is FileKind.LOG:
+            # Replaced and replacement together would hold the same offsets twice.
             disk.sync_dir(directory)
         settled = name._replace(state=FileState.LIVE)
         disk.rename(_path(directory, name), _path(directory, settled))
