@@ -12,7 +12,9 @@ from typing import IO
 
 from compat.drivers import member
 
-REBALANCED = re.compile(r"% Group .* rebalanced \(.*\): (assigned|revoked): (.*)")
+REBALANCED = re.compile(
+    r"% Group .* rebalanced(?: \(.*\): |: incremental )(assign|revoc|revoke|unassign).*?: (.*)"
+)
 PARTITION = re.compile(r"\[(\d+)\]")
 PR_SET_PDEATHSIG = 1
 CLASSIC = {"eager": "range", "cooperative": "cooperative-sticky"}
@@ -53,7 +55,7 @@ def main() -> None:
             found = REBALANCED.match(line)
             if found:
                 changed = {int(one) for one in PARTITION.findall(found[2])}
-                if found[1] == "assigned":
+                if found[1] == "assign":
                     has.update(changed)
                 else:
                     has.difference_update(changed)
