@@ -132,6 +132,11 @@ def test_hostile_numbers_and_depth_end_quickly(value: bytes) -> None:
     assert compile_filter("value.a > 1 or value > 1")(record(value)) in (True, False)
 
 
+def test_the_last_of_duplicate_members_and_headers_counts() -> None:
+    twice = record(b'{"a": 1, "a": 2}')._replace(headers=(("h", b"1"), ("h", b"2")))
+    assert compile_filter("value.a == 2 and headers.h == 2")(twice)
+
+
 def test_search_finds_text_in_key_value_and_headers_whatever_the_case() -> None:
     assert compile_search("PRAHA")(record({"city": "Praha"}))
     assert compile_search("k1")(record(None, b"K1"))
