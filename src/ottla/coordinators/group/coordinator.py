@@ -30,7 +30,7 @@ from ottla.coordinators.group.consumer.requests import (
 )
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
 from ottla.coordinators.group.effects import Fields, Moment
-from ottla.coordinators.group.membership import Membership, answer
+from ottla.coordinators.group.membership import Membership
 from ottla.coordinators.group.records import CoordinatorRecord
 from ottla.coordinators.group.requests import (
     GroupLimits,
@@ -96,6 +96,7 @@ class GroupCoordinator:
         self._image = image
         self._create_topic = create_topic
         self._settings: tuple[BrokerConfig, ConsumerGroupSettings] | None = None
+        self._write_settings: tuple[BrokerConfig, LoadSettings] | None = None
         self.shards: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             runtime,
             replicas,
@@ -364,16 +365,25 @@ class GroupCoordinator:
         producer: ProducerWrite | None = None,
     ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
         """Commit the records; the codes then, or one error in place of each success."""
-        done: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        outcome: list[ErrorCode] | None = None
+        later: asyncio.Future[list[ErrorCode]] | None = None
 
         def on_done(code: ErrorCode) -> None:
-            if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            if not done.done():
-                done.set_result([code if one is ErrorCode.NONE else one for one in codes])
+            nonlocal outcome
+            if code is ErrorCode.NONE:
+                outcome = codes
+            else:
+                if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+                    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                outcome = [code if one is ErrorCode.NONE else one for one in codes]
+            if later is not None and not later.done():
+                later.set_result(outcome)
 
         self.shards.write(led, key, records, on_done, producer=producer)
-        return answer(done)
+        if outcome is not None:
+            return outcome
+        later = asyncio.get_running_loop().create_future()
+        return later
 
     def _write_all(
         self, led: GroupLed, key: str, records: Sequence[CoordinatorRecord]
@@ -456,11 +466,14 @@ class GroupCoordinator:
 
     def _load_settings(self) -> LoadSettings:
         config = self._config()
-        return LoadSettings(
-            config.offsets_load_buffer_size,
-            config.offsets_commit_timeout_ms,
-            Codec(config.offsets_topic_compression_codec),
-        )
+        if self._write_settings is None or self._write_settings[0] is not config:
+            settings = LoadSettings(
+                config.offsets_load_buffer_size,
+                config.offsets_commit_timeout_ms,
+                Codec(config.offsets_topic_compression_codec),
+            )
+            self._write_settings = (config, settings)
+        return self._write_settings[1]
 
 
 def _settings(config: BrokerConfig) -> ConsumerGroupSettings:

@@ -8,6 +8,7 @@ all older ones are read, so that the topic moves between the two. Types of other
 Pure. Invariant: `decode_record(*encode(x))` is x.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -39,6 +40,11 @@ _OFFSET_START_WITH_EXPIRY = Struct(">hq")
 _TWO_LONGS = Struct(">qq")
 _TWO_INTS = Struct(">ii")
 _TOPIC_ID_TAG = b"\1\0\x10"  # one tagged field, tag 0, sixteen bytes
+_SHORT_OFFSET = Struct(">hqiBq3s16s")  # a value without metadata
+_OFFSET_COMMIT_PREFIX = _SHORT.pack(OFFSET_COMMIT_TYPE)
+# The same groups commit the same partitions again and again; some 200 bytes for each.
+_KEYS_REMEMBERED = 16_384
+_TOPIC_IDS_REMEMBERED = 1024
 
 
 class CoordinatorRecord(NamedTuple):
@@ -150,6 +156,10 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
 
 def decode_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | None:
     """What a record says; None for types of other protocols. CORRUPT_MESSAGE if it is damaged."""
+    if key[:2] == _OFFSET_COMMIT_PREFIX:
+        return OffsetRecord(
+            _decode_offset_key(key), None if value is None else _decode_offset(value)
+        )
     reader = FieldReader(key)
     record_type = reader.int16()
     if record_type in OFFSET_COMMIT_TYPES:
@@ -160,6 +170,13 @@ def decode_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord
     return None
 
 
+@lru_cache(_KEYS_REMEMBERED)
+def _decode_offset_key(key: bytes) -> OffsetKey:
+    reader = FieldReader(key, 2)
+    return OffsetKey(reader.string(), reader.string(), reader.int32())
+
+
+@lru_cache(_KEYS_REMEMBERED)
 def _offset_key(key: OffsetKey) -> bytes:
     return b"".join(
         (
@@ -182,7 +199,19 @@ def _value_version(value: bytes) -> int:
     return version
 
 
+@lru_cache(_TOPIC_IDS_REMEMBERED)
+def _topic_id(raw_id: bytes) -> UUID:
+    return UUID(bytes=raw_id)
+
+
 def _decode_offset(value: bytes) -> CommittedOffset:
+    if len(value) == _SHORT_OFFSET.size:
+        version, offset, leader_epoch, length, commit_ms, tags, raw_id = _SHORT_OFFSET.unpack(value)
+        if version == OFFSET_VALUE_VERSION and length == 1 and tags == _TOPIC_ID_TAG:
+            # No metadata and a topic id: what nearly every client commits.
+            return CommittedOffset(
+                offset, leader_epoch, "", commit_ms, NO_TIMESTAMP, _topic_id(raw_id)
+            )
     version = _value_version(value)
     reader = FieldReader(value, 2, is_flexible=version >= 4)
     offset = reader.int64()
