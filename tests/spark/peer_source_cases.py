@@ -143,11 +143,12 @@ def stream_case(spark: Any, name: str, options: dict[str, str]) -> dict[str, Any
 
 def outcome(case: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """What came out, or the words of the refusal."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         return case(*arguments)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
