@@ -467,3 +467,18 @@ def test_a_follower_copies_a_cleaned_log_with_its_holes() -> None:
             for one in follower.active_producers()
         )
         assert producers == world.producers()
+
+
+def test_an_index_without_its_log_replaces_nothing() -> None:
+    with Simulation(seed=1) as simulation:
+        world = CompactionWorld(simulation)
+        for n in range(20):
+            world.append([(b"k%d" % n, b"x" * 90)])
+        world.manager.close()
+        disk = world.runtime.disk
+        index = disk.read_bytes("/logs/t-0/00000000000000000000.index")
+        disk.write_atomic("/logs/t-0/00000000000000000000.index.swap", bytes(range(80)))
+        world.start()
+        assert len(world.records()) == 20
+        assert disk.read_bytes("/logs/t-0/00000000000000000000.index") == index
+        assert not disk.exists("/logs/t-0/00000000000000000000.index.swap")
