@@ -62,7 +62,7 @@ def compare_spark_reads(kind: Kind, effort: Effort, say: Say) -> list[Row]:
             fill(broker, topic)
         for session in ("as it comes", "tuned"):
             say(f"reading with Spark {spark_peer.SPARK_VERSION}, {session}")
-            found = _job(broker, Path(folder), python, jars, session, effort)
+            found = _job(broker, Path(folder), python, jars, session, effort, say)
             rows += _rows(found, session)
     return rows
 
@@ -115,7 +115,13 @@ def _produce(connection: object, topic: str, partition: int, batch: bytes) -> No
 
 
 def _job(
-    broker: BrokerProcess, folder: Path, python: Path, jars: str, session: str, effort: Effort
+    broker: BrokerProcess,
+    folder: Path,
+    python: Path,
+    jars: str,
+    session: str,
+    effort: Effort,
+    say: Say,
 ) -> dict[str, dict[str, list[float]]]:
     result = folder / f"{session}.json"
     arguments = [broker.bootstrap, str(result), jars, session, str(effort.rounds)]
@@ -126,17 +132,22 @@ def _job(
         "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    done = subprocess.run(
-        [str(python), "-m", "bench.spark_read_job", *arguments, *topics],
-        env=environment,
-        cwd=folder,
-        timeout=JOB_S_MAX,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise Missing(f"the Spark job failed: {done.stderr[-800:]}")
+    log = folder / f"{session}.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            [str(python), "-m", "bench.spark_read_job", *arguments, *topics],
+            env=environment,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as job,
+    ):
+        for line in job.stdout or ():
+            say(f"  {line.rstrip()}")
+        if job.wait(JOB_S_MAX):
+            raise Missing(f"the Spark job failed: {log.read_text()[-800:]}")
     found: dict[str, dict[str, list[float]]] = json.loads(result.read_text())
     return found
 

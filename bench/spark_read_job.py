@@ -109,11 +109,16 @@ def main(argv: Sequence[str]) -> None:
             samples = found[f"{load} read, {size}"] = {name: [] for name in FORMATS}
             for index, form in enumerate(turns(FORMATS, int(rounds) + 1)):
                 value = measure(spark, form, options, int(count))
+                print(f"{load} read, {size}, {form}: {value:.2f} M records/s", flush=True)
                 if index >= len(FORMATS):  # the first round warms up
                     samples[form].append(value)
     small: dict[str, list[float]] = {name: [] for name in FORMATS}
     for form in turns(FORMATS, 2):
-        small[form] += smallest_batches(spark, form, bootstrap)
+        found_ms = smallest_batches(spark, form, bootstrap)
+        print(
+            f"smallest micro-batch, {form}: {sorted(found_ms)[len(found_ms) // 2]} ms", flush=True
+        )
+        small[form] += found_ms
     found["smallest micro-batch"] = small
     Path(result).write_text(json.dumps(found))
     spark.stop()
