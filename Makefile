@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: install up test check unit integration sim compat console spark crash fuzz bench lock clean
+.PHONY: install up test check unit integration sim compat console spark long crash fuzz bench lock clean
 
 install: $(STAMP)
 
@@ -43,7 +43,8 @@ sim: $(STAMP)
 
 # Real processes and sockets; clients whose histories are judged while the broker is killed.
 integration: $(STAMP)
-	$(PYTEST) tests/integration tests/exactly_once
+	$(PYTEST) -n 2 --dist loadfile tests/integration
+	$(PYTEST) -n 2 --dist worksteal tests/exactly_once
 
 # Every page of the console in a browser, against a real broker.
 console: $(STAMP)
@@ -58,6 +59,13 @@ spark: $(STAMP)
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
 	$(PYTEST) compat
+
+# The same for hours: simulations from thousands of seeds, twenty minutes of histories, Spark killed at every step.
+long: $(STAMP)
+	OTTLA_SEEDS=5000 $(PYTEST) -n 2 --timeout 36000 tests/sim
+	OTTLA_HISTORY_S=1200 OTTLA_BANK_S=300 $(PYTEST) --timeout 7200 tests/exactly_once
+	OTTLA_GROUP_CONSUMERS=50 $(PYTEST) --timeout 7200 tests/integration/test_groups_kill9.py
+	OTTLA_SINK_SEEDS=50 OTTLA_SINK_DRIVER_KILLS=24 $(PYTEST) --timeout 7200 tests/spark/test_sink_faults.py
 
 # kill -9, a hundred times, under load.
 crash: $(STAMP)
