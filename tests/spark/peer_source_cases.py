@@ -20,7 +20,7 @@ BATCHES: dict[str, dict[str, str]] = {
     "everything": {"subscribe": "numbers"},
     "several topics": {"subscribe": "numbers, other"},
     "pattern": {"subscribePattern": "num.*"},
-    "pattern that matches a part only": {"subscribePattern": "num"},
+    "pattern that matches a part of the name": {"subscribePattern": "num"},
     "assign": {"assign": '{"numbers":[1]}'},
     "names in other cases": {"SubScribe": "numbers", "STARTINGOFFSETS": "Earliest"},
     "starting offsets": {"subscribe": "numbers", "startingOffsets": BOTH % (90, -2)},

@@ -31,6 +31,9 @@ pytestmark = [
 
 Outcome = dict[str, Any]
 
+# Spark's connector 4.2 obeys maxRecordsPerPartition in a batch only beside minPartitions.
+DIFFERENT_TASKS = {"batch: max records"}
+
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Outcome]]]:
@@ -107,5 +110,7 @@ def test_the_outcome_is_that_of_sparks_own_connector(
     if "refused" in theirs or "refused" in ours:
         assert "refused" in theirs, f"only Ottla refuses: {ours}"
         assert "refused" in ours, f"only Spark's connector refuses: {theirs}"
+    elif case in DIFFERENT_TASKS or not theirs.get("rows", theirs.get("batches")):
+        assert {**ours, "tasks": 0} == {**theirs, "tasks": 0}
     else:
         assert ours == theirs

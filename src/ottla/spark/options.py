@@ -192,7 +192,8 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 
 def check_stream_options(options: SourceOptions) -> None:
     """Refuse what a streaming read cannot have."""
-    if options.ending is not None:
+    # endingTimestamp alone is ignored, as Spark's connector ignores it.
+    if options.ending is not None and options.ending.option != "endingTimestamp":
         kind = "offset" if options.ending.option == "endingOffsets" else "timestamp"
         raise OptionError(f"ending {kind} not valid in streaming queries")
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger

@@ -94,7 +94,7 @@ class OffsetReader:
             pattern = re.compile(topics.text)
             found = self._client.metadata(None).topics.values()
             matching = [
-                topic for topic in found if not topic.is_internal and pattern.fullmatch(topic.name)
+                topic for topic in found if not topic.is_internal and pattern.search(topic.name)
             ]
             return [TopicPartition(topic.name, p) for topic in matching for p in topic.partitions]
         if topics.kind is Subscription.TOPICS:

@@ -156,7 +156,6 @@ def test_what_a_batch_cannot_have(given: dict[str, str], reason: str) -> None:
     ("given", "reason"),
     [
         ({"endingOffsets": "latest"}, "ending offset not valid in streaming"),
-        ({"endingTimestamp": "1"}, "ending timestamp not valid in streaming"),
         ({"endingOffsetsByTimestamp": '{"a":{"0":1}}'}, "ending timestamp not valid"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "less than or equal to"),
     ],

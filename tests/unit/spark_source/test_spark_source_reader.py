@@ -173,7 +173,8 @@ SPECIFIC = '{"numbers":{"0":%d,"1":%d}}'
         ),
         ({"assign": '{"numbers":[1]}'}, {1: (0, 99)}),
         ({"subscribePattern": "num.*rs"}, {0: (0, 99), 1: (0, 99)}),
-        ({"subscribePattern": "num"}, {}),
+        ({"subscribePattern": "umber"}, {0: (0, 99), 1: (0, 99)}),
+        ({"subscribePattern": "^umber"}, {}),
     ],
 )
 def test_where_a_batch_starts_and_ends(
