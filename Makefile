@@ -51,10 +51,10 @@ console: $(STAMP)
 	@tools/install_system.sh chromium:chromium
 	$(PYTEST) tests/console
 
-# Local Spark and real brokers.
+# Local Spark and real brokers. What kills Spark's processes, and a cluster of its own, are in `long`.
 spark: $(STAMP)
 	@tools/install_system.sh java:default-jre-headless
-	$(PYTEST) tests/spark
+	$(PYTEST) --timeout 600 tests/spark --ignore tests/spark/test_sink_faults.py --ignore tests/spark/test_pipelines_cluster.py
 
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
@@ -65,7 +65,8 @@ long: $(STAMP)
 	OTTLA_SEEDS=5000 $(PYTEST) -n 2 --timeout 36000 tests/sim
 	OTTLA_HISTORY_S=1200 OTTLA_BANK_S=300 $(PYTEST) --timeout 7200 tests/exactly_once
 	OTTLA_GROUP_CONSUMERS=50 $(PYTEST) --timeout 7200 tests/integration/test_groups_kill9.py
-	OTTLA_SINK_SEEDS=50 OTTLA_SINK_DRIVER_KILLS=24 $(PYTEST) --timeout 7200 tests/spark/test_sink_faults.py
+	OTTLA_SINK_SEEDS=50 OTTLA_SINK_DRIVER_KILLS=24 $(PYTEST) --timeout 7200 tests/spark/test_sink_faults.py tests/spark/test_pipelines_cluster.py
+	OTTLA_SPARK_PEER=1 $(PYTEST) --timeout 7200 tests/spark/test_source_peer.py
 
 # kill -9, a hundred times, under load.
 crash: $(STAMP)

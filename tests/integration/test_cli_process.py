@@ -48,7 +48,18 @@ def ottla(
 
 
 def started(*args: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([OTTLA, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [OTTLA, *args],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_listen_to_interrupts,
+    )
+
+
+def _listen_to_interrupts() -> None:
+    """Shells tell what they start in the background to ignore Ctrl-C; the tests may be that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str]) -> None:

@@ -95,7 +95,10 @@ def read_topic(bootstrap: str, topic: str, *, is_committed: bool = True) -> list
         }
     )
     try:
-        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        described = consumer.list_topics(topic, 30).topics[topic]
+        assert described.error is None, f"{topic}: {described.error}"
+        partitions = described.partitions
+        assert partitions, f"{topic} has no partitions"
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         found: list[Any] = []
         # A transaction is decided a moment before its markers let readers pass.
