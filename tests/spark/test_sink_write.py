@@ -43,9 +43,9 @@ def write(frame: Any, bootstrap: str, stage: Path, **options: str) -> None:
 
 
 def test_keys_go_where_javas_producer_puts_them(spark: Any, bootstrap: str, tmp_path: Path) -> None:
-    create_topic(bootstrap, "keyed", 5)
-    write(rows(spark, 2000), bootstrap, tmp_path, topic="keyed")
-    found = read_topic(bootstrap, "keyed")
+    create_topic(bootstrap, "placed-by-key", 5)
+    write(rows(spark, 2000), bootstrap, tmp_path, topic="placed-by-key")
+    found = read_topic(bootstrap, "placed-by-key")
     assert Counter(m.value() for m in found) == Counter(b"v%d" % n for n in range(2000))
     assert all(m.partition() == partition_of_key(m.key(), 5) for m in found)
     assert all(m.value() == b"v" + m.key() for m in found)
