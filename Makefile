@@ -58,7 +58,7 @@ spark: $(STAMP)
 
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
-	$(PYTEST) compat
+	$(PYTEST) -n 2 --dist loadfile compat
 
 # The same for hours: simulations from thousands of seeds, twenty minutes of histories, Spark killed at every step.
 long: $(STAMP)

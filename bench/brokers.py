@@ -9,6 +9,8 @@ Owned by whoever starts it: every broker belongs to one `with` block, which kill
 """
 
 import base64
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -76,6 +78,15 @@ class Ports(NamedTuple):
     controller: int
 
 
+@contextlib.contextmanager
+def built_once(name: str) -> Iterator[None]:
+    """Hold up whoever wants to download or build the same at once."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def kafka_jars() -> Path:
     """The folder of Apache Kafka's jars, filled by Maven when it is not there yet."""
     given = os.environ.get("OTTLA_KAFKA_JARS")
@@ -88,6 +99,11 @@ def kafka_jars() -> Path:
         raise Missing(f"OTTLA_KAFKA_JARS={given} holds no kafka_2.13-{KAFKA_VERSION}.jar")
     if shutil.which("mvn") is None:
         raise Missing("mvn is not installed and OTTLA_KAFKA_JARS is not set")
+    with built_once(folder.name):
+        return folder if folder.exists() else _fetch_kafka(folder)
+
+
+def _fetch_kafka(folder: Path) -> Path:
     # Maven fills a folder beside the final one, so that a broken download is never mistaken for it.
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     pom = ROOT / "bench" / "peer" / "pom.xml"
@@ -102,10 +118,7 @@ def kafka_jars() -> Path:
     if done.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
         raise Missing(f"mvn could not fetch Apache Kafka {KAFKA_VERSION}: {done.stdout[-500:]}")
-    if folder.exists():
-        shutil.rmtree(partial)
-    else:
-        partial.rename(folder)
+    partial.rename(folder)
     return folder
 
 

@@ -19,6 +19,7 @@ from bench.brokers import (
     KAFKA_VERSION,
     ROOT,
     Missing,
+    built_once,
     java_command,
     kafka_jars,
 )
@@ -79,10 +80,11 @@ def go_environment() -> dict[str, str]:
 def _franz_go(package: str, built_name: str) -> Driver:
     go = _program("go")
     source, built = COMPAT / "go", CACHE / "compat" / built_name
-    if _is_older(built, source / package / "main.go", source / "go.mod"):
-        built.parent.mkdir(parents=True, exist_ok=True)
-        command = [go, "build", "-o", str(built), package]
-        _build(command, cwd=source, environment=go_environment())
+    with built_once("go"):
+        if _is_older(built, source / package / "main.go", source / "go.mod"):
+            built.parent.mkdir(parents=True, exist_ok=True)
+            command = [go, "build", "-o", str(built), package]
+            _build(command, cwd=source, environment=go_environment())
     return Driver([str(built)], dict(os.environ))
 
 
@@ -90,11 +92,12 @@ def _kafkajs(script: str) -> Driver:
     node, npm = _program("node"), _program("npm")
     source, folder = COMPAT / "node", CACHE / "node"
     modules = folder / "node_modules"
-    if _is_older(modules / ".package-lock.json", source / "package-lock.json"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(source / name, folder / name)
-        _build([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder)
+    with built_once("node"):
+        if _is_older(modules / ".package-lock.json", source / "package-lock.json"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in ("package.json", "package-lock.json"):
+                shutil.copyfile(source / name, folder / name)
+            _build([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder)
     environment = {**os.environ, "OTTLA_NODE_MODULES": str(modules)}
     return Driver([node, str(source / script)], environment)
 
@@ -103,9 +106,10 @@ def compile_java(source: Path, *, classpath: str = "") -> Path:
     """The folder of the classes of one Java file, which needs Apache Kafka's jars."""
     javac, path = _program("javac"), f"{kafka_jars()}/*" + (f":{classpath}" if classpath else "")
     built = CACHE / "compat" / "java"
-    if _is_older(built / f"{source.stem}.class", source):
-        built.mkdir(parents=True, exist_ok=True)
-        _build([javac, "-nowarn", "-cp", path, "-d", str(built), str(source)], cwd=ROOT)
+    with built_once("java"):
+        if _is_older(built / f"{source.stem}.class", source):
+            built.mkdir(parents=True, exist_ok=True)
+            _build([javac, "-nowarn", "-cp", path, "-d", str(built), str(source)], cwd=ROOT)
     return built
 
 
@@ -118,8 +122,11 @@ def streams_connect_jars() -> Path:
     """The jars of Kafka Streams and Connect's file connectors, copied by Maven once."""
     kafka_jars()
     folder = CACHE / f"streams-connect-{KAFKA_VERSION}"
-    if folder.exists():
-        return folder
+    with built_once(folder.name):
+        return folder if folder.exists() else _fetch_streams_connect(folder)
+
+
+def _fetch_streams_connect(folder: Path) -> Path:
     wanted = "kafka-streams,kafka-streams-examples,rocksdbjni,connect-file"
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     command = [_program("mvn"), "-q", "-B", "-f", str(COMPAT / "java" / "pom.xml")]
