@@ -15,9 +15,10 @@ import random
 import signal
 import sys
 from collections import deque
+from datetime import UTC, datetime
 from importlib import import_module
 from threading import Event, Thread
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 from ottla.client.client import Client
@@ -99,7 +100,7 @@ class Demo:
                     "order": self._orders,
                     "customer": customer,
                     "amount": round(random.expovariate(1 / 40) + 1, 2),
-                    "at": int(time() * 1000) / 1000,
+                    "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 }
                 producer.produce(ORDERS_TOPIC, json.dumps(order).encode(), customer.encode())
             producer.poll(0)
