@@ -24,7 +24,7 @@ up: $(STAMP)
 	@$(BIN)/ottla up --demo
 
 # What CI runs.
-test: check unit sim integration compat console spark
+test: check unit sim integration compat
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
