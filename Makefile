@@ -62,6 +62,7 @@ compat: $(STAMP)
 
 # The same for hours: simulations from thousands of seeds, twenty minutes of histories, Spark killed at every step.
 long: $(STAMP)
+	OTTLA_EXPLORE=1 $(PYTEST) -n 2 tests/unit
 	OTTLA_SEEDS=5000 $(PYTEST) -n 2 --timeout 36000 tests/sim
 	OTTLA_HISTORY_S=1200 OTTLA_BANK_S=300 $(PYTEST) --timeout 7200 tests/exactly_once
 	OTTLA_GROUP_CONSUMERS=50 $(PYTEST) --timeout 7200 tests/integration/test_groups_kill9.py

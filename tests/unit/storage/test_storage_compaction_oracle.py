@@ -1,6 +1,6 @@
 """Logs that are cleaned again and again, against a list of all that was ever written."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.codecs import Codec
@@ -47,8 +47,35 @@ def cleaner_settings(entries: int) -> CleanerSettings:
     return CleanerSettings(dedupe_buffer_bytes=entries * ENTRY_BYTES, load_factor=1.0)
 
 
+def tombstones(*keys: bytes) -> list[tuple[bytes, None]]:
+    return [(key, None) for key in keys]
+
+
 @settings(max_examples=60)
 @given(STEPS, MAP_ENTRIES)
+# The map ends before an aborted transaction that the same segment holds.
+@example(
+    [
+        ("append", tombstones(b"k1"), -1, Codec.NONE),
+        ("append", tombstones(b"k0"), 101, Codec.NONE),
+        ("end", 101, False),
+        ("append", tombstones(b"k0"), -1, Codec.NONE),
+        ("roll",),
+        ("clean", 0),
+    ],
+    1,
+)
+# The map ends inside a batch of tombstones.
+@example(
+    [
+        ("append", tombstones(b"k1"), -1, Codec.NONE),
+        ("append", tombstones(b"k0", b"k2", b"k3"), -1, Codec.NONE),
+        ("roll",),
+        ("clean", 0),
+        ("clean", DELETE_RETENTION_MS),
+    ],
+    3,
+)
 def test_a_cleaned_log_says_what_the_whole_one_would(steps: list, entries: int) -> None:  # type: ignore[type-arg]  # mixed
     with Simulation(seed=1) as simulation:
         world = CompactionWorld(simulation, settings=cleaner_settings(entries))

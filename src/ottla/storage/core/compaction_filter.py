@@ -177,7 +177,10 @@ class BatchFilter:
         self.statistics.records_kept += len(kept)
         if not kept:
             return self._emptied(header) if must_stay else None
-        if has_tombstones and horizon_ms is None:
+        # Where the map ends inside the batch, older records of its last keys are still there:
+        # its tombstones have not begun to age.
+        is_covered = header.last_offset <= latest_offset
+        if has_tombstones and horizon_ms is None and is_covered:
             return self._with_delete_horizon(header, batch, {offset for _, _, offset in kept})
         if len(kept) == header.records_count:
             return _as_it_is(header, batch)
