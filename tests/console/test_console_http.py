@@ -254,3 +254,12 @@ def test_a_console_whose_cluster_is_away_says_so(world: World) -> None:
         for path in ("/topics", "/groups", "/brokers", "/quorum", "/transactions", "/topics/x"):
             assert client.get(path).status_code in (200, 404)
         assert client.get("/api/v1/health").json()["is_reachable"] is False
+
+
+def test_the_page_of_what_is_gone_is_loaded_once(client: httpx.Client) -> None:
+    assert client.get("/topics/nobody").status_code == 404
+    moving = client.get("/topics/nobody", headers={"HX-Target": "live"})
+    assert moving.headers["hx-refresh"] == "true"  # a page that was open when the topic went
+    frame = client.get("/topics/nobody", headers={"HX-Target": "live_state"})
+    assert "hx-refresh" not in frame.headers
+    assert 'id="live_state"' in frame.text

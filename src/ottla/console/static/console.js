@@ -432,6 +432,13 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const isAiming = performance.now() - pointed < 800 && event.detail.elt.matches(":hover") && one("[data-rows]", event.detail.elt);
   if (document.hidden || isAiming) event.preventDefault();
 });
+// A page that is being left takes no further answers: one of them might load it again.
+let isLeaving = false;
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  if (isLeaving) event.preventDefault();
+  else isLeaving = event.detail.xhr.getResponseHeader("HX-Redirect") !== null;
+});
+addEventListener("pageshow", () => { isLeaving = false; });
 // Empty fields have no place in an address that people share.
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-messages-form]")) return;

@@ -28,7 +28,8 @@ PACKAGE = Path(str(files("ottla.console")))
 STATIC = PACKAGE / "static"
 
 # The templates that others extend; their blocks are parts of those pages too.
-_FRAMES = ("_topic_frame.html", "base.html")
+_PAGE_FRAME = "base.html"
+_FRAMES = ("_topic_frame.html", _PAGE_FRAME)
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -208,23 +209,21 @@ def page(
     }
     target = request.headers.get("hx-target", "")
     if target.startswith("live"):
-        return _part(template, target, known, status)
+        return _part(template, target, known)
     return HTMLResponse(environment().get_template(template).render(known), status)
 
 
-def _part(template: str, target: str, known: Mapping[str, Any], status: int) -> HTMLResponse:
+def _part(template: str, target: str, known: Mapping[str, Any]) -> HTMLResponse:
     """The block of a page that stands in the element of the same name.
 
     A page that no longer has that part (a topic that is gone) is loaded anew.
     """
-    for name in (template, *_FRAMES):
+    # What tells of a topic cannot be told of one that is gone; the frame of every page can.
+    frames = (_PAGE_FRAME,) if template in ("missing.html", "error.html") else _FRAMES
+    for name in (template, *frames):
         found = environment().get_template(name)
         if target in found.blocks:
-            return HTMLResponse(
-                "".join(found.blocks[target](found.new_context(dict(known)))), status
-            )
-        if template in ("missing.html", "error.html"):
-            break
+            return HTMLResponse("".join(found.blocks[target](found.new_context(dict(known)))))
     return HTMLResponse("", 200, headers={"hx-refresh": "true"})
 
 
