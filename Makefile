@@ -24,7 +24,7 @@ up: $(STAMP)
 	@$(BIN)/ottla up --demo
 
 # What CI runs.
-test: check unit sim integration compat
+test: check unit sim integration compat console
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

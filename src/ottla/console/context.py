@@ -61,10 +61,9 @@ class ConsoleContext:
 
     async def changed(self) -> None:
         """Something was changed through this console: show it on the next page."""
-        self.sampler.look_soon()
         try:
             async with asyncio.timeout(FIRST_LOOK_S):
-                await self.sampler.next_look()
+                await self.sampler.look_again()
         except TimeoutError:
             return
 

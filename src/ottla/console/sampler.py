@@ -53,7 +53,8 @@ class Sampler:
         self.group_rates: Mapping[str, float] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_s = 0.0
-        self.looks = 0
+        self.looks = 0  # done; one more has begun while one is under way
+        self._begun = 0
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
@@ -72,6 +73,13 @@ class Sampler:
     def look_soon(self) -> None:
         """Look again without waiting: something was changed by this console."""
         self._wanted.set()
+
+    async def look_again(self) -> None:
+        """Return after a look at the whole cluster that begins now; one under way is too old."""
+        wanted = self._begun + 1
+        self.look_soon()
+        async with self._looked:
+            await self._looked.wait_for(lambda: self.looks >= wanted)
 
     async def next_look(self) -> None:
         """Return after the next look at the cluster."""
@@ -92,6 +100,7 @@ class Sampler:
             began = time.monotonic()
             is_asked_for = self._wanted.is_set()
             self._wanted.clear()
+            self._begun += 1
             try:
                 await self._look(is_asked_for=is_asked_for)
             except KafkaError as error:
