@@ -32,6 +32,7 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+    start: int
     body_start: int
 
 
@@ -67,7 +68,7 @@ def parse_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
             position += 1
         else:
             position = skip_tagged_fields(buffer, position, end)
-    return _new_tuple(RequestHeader, (api_key, version, correlation_id, client_id, position))
+    return _new_tuple(RequestHeader, (api_key, version, correlation_id, client_id, start, position))
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:

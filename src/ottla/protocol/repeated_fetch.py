@@ -14,8 +14,9 @@ from struct import Struct
 from ottla.protocol.fetch import FLEXIBLE_VERSION, FetchRequest
 from ottla.protocol.primitives import compact_bytes, unsigned_varint
 
+_ABOUT = Struct(">ii")  # API key and version, correlation id
 _PARTITION = Struct(">iiqiqi")
-_OFFSET = Struct(">q")
+_OFFSET_BYTES = 8
 _OFFSET_IN_PARTITION = 8
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the response
 
@@ -23,8 +24,9 @@ _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the response
 class RepeatedFetch:
     __slots__ = (
         "_aborted",
+        "_about",
+        "_frame",
         "_head",
-        "_offset_at",
         "_pack_head",
         "_tail",
         "_topic_bytes",
@@ -37,7 +39,7 @@ class RepeatedFetch:
         "version",
     )
 
-    def __init__(self, version: int, request: FetchRequest, body: bytes, offset_at: int) -> None:
+    def __init__(self, version: int, request: FetchRequest, frame: bytes, offset_at: int) -> None:
         self.topic, (asked,) = request.topics[0]
         self.version = version
         self.partition = asked.partition
@@ -48,14 +50,15 @@ class RepeatedFetch:
         self._aborted = 1 if self.is_read_committed else 0  # an empty list, or none
         topic = self.topic
         self._topic_bytes = topic if isinstance(topic, bytes) else compact_bytes(topic.encode())
-        self._offset_at = offset_at
-        self._head = body[:offset_at]
-        self._tail = body[offset_at + _OFFSET.size :]
+        self._about, _ = _ABOUT.unpack_from(frame)
+        self._head = frame[_ABOUT.size : offset_at]
+        self._tail = frame[offset_at + _OFFSET_BYTES :]
+        self._frame = Struct(f">ii{len(self._head)}sq{len(self._tail)}s")
         self._pack_head = Struct(f">iBihiB{len(self._topic_bytes)}sBihqqqBi").pack
 
     @classmethod
-    def of(cls, version: int, request: FetchRequest, body: memoryview) -> "RepeatedFetch | None":
-        """The request whose body this is, as one to expect again; None if it is not of the kind."""
+    def of(cls, version: int, request: FetchRequest, frame: memoryview) -> "RepeatedFetch | None":
+        """The request in `frame`, as one to expect again; None if it is not of the kind."""
         topics = request.topics
         if (
             version < FLEXIBLE_VERSION
@@ -70,17 +73,18 @@ class RepeatedFetch:
         asked = topics[0][1][0]
         if asked.last_fetched_epoch >= 0:
             return None
-        whole = bytes(body)
+        whole = bytes(frame)
         place = whole.rfind(_PARTITION.pack(*asked[:6]))
         return cls(version, request, whole, place + _OFFSET_IN_PARTITION)
 
-    def offset_in(self, body: memoryview) -> int:
-        """The offset that `body` asks for; -1 if it is not this request again."""
-        at = self._offset_at
-        if body[:at] != self._head or body[at + 8 :] != self._tail:
-            return -1
-        offset: int = _OFFSET.unpack_from(body, at)[0]
-        return offset
+    def offset_in(self, buffer: memoryview, start: int, end: int) -> tuple[int, int] | None:
+        """Correlation id and offset of the request in [start, end); None if it is another."""
+        if end - start != self._frame.size:
+            return None
+        about, correlation_id, head, offset, tail = self._frame.unpack_from(buffer, start)
+        if offset < 0 or head != self._head or tail != self._tail or about != self._about:
+            return None
+        return correlation_id, offset
 
     def encode_answer(
         self,

@@ -24,8 +24,6 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.frames import RequestHeader, parse_header
-from ottla.protocol.repeated_fetch import RepeatedFetch
-from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.runtime.interfaces import File, Network
 
 log = logging.getLogger(__name__)
@@ -97,6 +95,13 @@ class Deferred(NamedTuple):
     pipelines: bool = False
 
 
+class Expected(Protocol):
+    """The way around the dispatcher for a request that differs little from the last one."""
+
+    def __call__(self, buffer: memoryview, start: int, end: int) -> bytes | Deferred | None:
+        """Answer the request in [start, end); None if it is not the expected one."""
+
+
 class Dispatch(Protocol):
     def __call__(
         self, connection: "Connection", header: RequestHeader, buffer: memoryview, end: int
@@ -133,12 +138,11 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "bytes_in",
         "client_software",
+        "expected",
         "is_closed",
         "is_idle",
         "owner",
         "peer_host",
-        "repeated_fetch",
-        "repeated_produce",
         "sending",
         "transport",
     )
@@ -152,9 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_idle = False  # cleared by traffic, set by the idle sweep
         self.is_closed = False
         self.bytes_in = 0
-        # The last of each, where it may come again.
-        self.repeated_fetch: RepeatedFetch | None = None
-        self.repeated_produce: RepeatedProduce | None = None
+        self.expected: Expected | None = None  # answers the request that this client repeats
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._filled = 0
@@ -297,9 +299,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, view: memoryview, start: int, end: int) -> bool:
         """Start one request; whether the next may be started as well."""
+        expected = self.expected
+        answer: Answer | Deferred
         try:
-            header = parse_header(view, start, end)
-            answer = self.owner.dispatch(self, header, view, end)
+            answer = None if expected is None else expected(view, start, end)
+            if answer is None:
+                header = parse_header(view, start, end)
+                answer = self.owner.dispatch(self, header, view, end)
         except KafkaError as error:
             self._refuse(str(error))
             return False

@@ -13,6 +13,7 @@ up the others.
 import asyncio
 from collections.abc import Awaitable
 
+from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.fetch import (
     FetchPartition,
@@ -26,7 +27,7 @@ from ottla.protocol.frames import RequestHeader
 from ottla.protocol.repeated_fetch import RepeatedFetch
 from ottla.replication.partition import Isolation, Partition
 from ottla.replication.purgatory import DelayedOperation
-from ottla.server.connection import Answer, Connection, Deferred, FileRange, Part
+from ottla.server.connection import Answer, Connection, Deferred, Expected, FileRange, Part
 from ottla.server.fetch_sessions import Context, TopicKey
 from ottla.server.services import Services
 from ottla.storage.slices import SMALL_BYTES_MAX, LogSlice, warm
@@ -35,24 +36,18 @@ LEADER_FROM = 16  # the field is older, but only with KIP-951 do brokers fill it
 _ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _ERROR_NONE = int(ErrorCode.NONE)
+_FETCH = int(ApiKey.FETCH)
 
 
 def handle(
     services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
 ) -> Answer | Deferred:
-    body = buffer[header.body_start : end]
     version = header.api_version
-    repeated = connection.repeated_fetch
-    if repeated is not None and repeated.version == version:
-        offset = repeated.offset_in(body)
-        if offset >= 0:
-            answer = _answer_again(services, repeated, header.correlation_id, offset)
-            if answer is not None:
-                return answer
     request = parse_fetch(version, buffer, header.body_start, end)
     if request.isolation_level not in (0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
-    connection.repeated_fetch = RepeatedFetch.of(version, request, body)
+    repeated = RepeatedFetch.of(version, request, buffer[header.start : end])
+    connection.expected = None if repeated is None else _expected(services, repeated)
     # Of a partition that is named twice, Kafka takes the last word.
     wanted = list(
         {
@@ -83,33 +78,42 @@ def handle(
     return Deferred(fetch.wait())
 
 
-def _answer_again(
-    services: Services, repeated: RepeatedFetch, correlation_id: int, offset: int
-) -> bytes | None:
-    """The answer to a repeated fetch if there is nothing to decide and little to read."""
-    topic = repeated.topic
-    name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
-    partition = services.replicas.partitions.get((name, repeated.partition))
-    if partition is None:
-        return None
-    found = partition.read_small(
-        offset,
-        min(repeated.bytes_max, services.config.fetch_max_bytes),
-        repeated.leader_epoch,
-        is_read_committed=repeated.is_read_committed,
-    )
-    if found is None:
-        return None
-    high_watermark, last_stable_offset, log_start_offset, records = found
-    length = len(records)
-    if length < repeated.min_bytes:
-        return None
-    counters = services.metrics.topics[name]
-    counters.fetch_requests += 1
-    counters.bytes_out += length
-    return repeated.encode_answer(
-        correlation_id, high_watermark, last_stable_offset, log_start_offset, records
-    )
+def _expected(services: Services, repeated: RepeatedFetch) -> Expected:
+    """Answers the same fetch again if there is nothing to decide and little to read."""
+    topic, index = repeated.topic, repeated.partition
+    requests, topics = services.metrics.requests, services.metrics.topics
+    partitions = services.replicas.partitions
+
+    def answer(buffer: memoryview, start: int, end: int) -> bytes | None:
+        asked = repeated.offset_in(buffer, start, end)
+        if asked is None:
+            return None
+        correlation_id, offset = asked
+        name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
+        partition = partitions.get((name, index))
+        if partition is None:
+            return None
+        found = partition.read_small(
+            offset,
+            min(repeated.bytes_max, services.config.fetch_max_bytes),
+            repeated.leader_epoch,
+            is_read_committed=repeated.is_read_committed,
+        )
+        if found is None:
+            return None
+        high_watermark, last_stable_offset, log_start_offset, records = found
+        length = len(records)
+        if length < repeated.min_bytes:
+            return None
+        requests[_FETCH] += 1
+        counters = topics[name]
+        counters.fetch_requests += 1
+        counters.bytes_out += length
+        return repeated.encode_answer(
+            correlation_id, high_watermark, last_stable_offset, log_start_offset, records
+        )
+
+    return answer
 
 
 class _Fetch:

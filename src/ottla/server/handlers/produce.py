@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla.coordinators.transaction.metadata import ProducerIdentity
+from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -29,7 +30,7 @@ from ottla.protocol.produce import (
 )
 from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.replication.partition import Partition
-from ottla.server.connection import Answer, Connection, Deferred
+from ottla.server.connection import Answer, Connection, Deferred, Expected
 from ottla.server.services import Services
 from ottla.server.topology import INTERNAL_TOPICS
 from ottla.server.transaction_guards import FirstBatch, Guards, Operation, guards_for
@@ -41,6 +42,7 @@ ADMIN_CLIENT_ID = "__admin_client"  # whoever calls itself so may write where br
 ABORTABLE_FROM = 11  # the client knows TRANSACTION_ABORTABLE
 ADD_PARTITIONS_FROM = 12  # a produce makes its partitions part of the transaction (KIP-890)
 _ERROR_NONE = int(ErrorCode.NONE)
+_PRODUCE = int(ApiKey.PRODUCE)
 _ATTRIBUTES_LOW_BYTE_AT = ATTRIBUTES_AT + 1
 # With these no log was looked at, or none that could say where it starts.
 _WITHOUT_LOG_START = frozenset(
@@ -75,14 +77,9 @@ def handle(
     services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
 ) -> Answer | Deferred:
     version = header.api_version
-    body = buffer[header.body_start : end]
-    repeated = connection.repeated_produce
-    if repeated is not None and repeated.version == version:
-        records = repeated.records_in(body)
-        if records is not None and _is_plain(records):
-            return _append_again(services, header, repeated, records)
     request = parse_produce(version, buffer, header.body_start, end)
-    connection.repeated_produce = _repeated(services, version, request, body)
+    repeated = _repeated(services, version, request, buffer[header.start : end])
+    connection.expected = None if repeated is None else _expected(services, repeated)
     if request.transactional_id is not None:
         return _produce_in_transaction(services, header, request, request.transactional_id)
     return _append_all(services, header, request, None)
@@ -154,15 +151,17 @@ def _append_all(
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce with acks=0 failed")
         return None
     if waiting:
-        return _when_committed(services, header, request.timeout_ms, results, waiting)
+        return _when_committed(
+            services, version, header.correlation_id, request.timeout_ms, results, waiting
+        )
     return encode_produce_response(version, header.correlation_id, results)
 
 
 def _repeated(
-    services: Services, version: int, request: ProduceRequest, body: memoryview
+    services: Services, version: int, request: ProduceRequest, frame: memoryview
 ) -> RepeatedProduce | None:
     """The request as one to expect again, unless it must be looked at each time."""
-    repeated = RepeatedProduce.of(version, request, body)
+    repeated = RepeatedProduce.of(version, request, frame)
     if repeated is None:
         return None
     topic = repeated.topic
@@ -170,47 +169,53 @@ def _repeated(
     return None if name is None or name in INTERNAL_TOPICS else repeated
 
 
-def _is_plain(records: memoryview) -> bool:
-    """Neither cut off nor part of a transaction."""
-    if len(records) <= _ATTRIBUTES_LOW_BYTE_AT:
-        return False
-    return not records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_MASK
-
-
-def _append_again(
-    services: Services, header: RequestHeader, repeated: RepeatedProduce, records: memoryview
-) -> Answer | Deferred:
-    """The same as `handle` for one partition that the client has written to before."""
+def _expected(services: Services, repeated: RepeatedProduce) -> Expected:
+    """Does as `handle` for one partition that the client has written to before."""
     topic, index, acks = repeated.topic, repeated.partition, repeated.acks
-    name = topic if isinstance(topic, str) else services.topic_name(topic)
-    try:
+    requests, topics = services.metrics.requests, services.metrics.topics
+    append = services.replicas.append
+
+    def answer(buffer: memoryview, start: int, end: int) -> bytes | Deferred | None:
+        asked = repeated.records_in(buffer, start, end)
+        if asked is None:
+            return None
+        correlation_id, records = asked
+        if (
+            len(records) <= _ATTRIBUTES_LOW_BYTE_AT
+            or records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_MASK
+        ):
+            return None  # cut off, or part of a transaction
+        name = topic if isinstance(topic, str) else services.topic_name(topic)
         if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition, appended = services.replicas.append(name, index, records, acks=acks)
-    except KafkaError as error:
-        if name is not None:
-            counters = services.metrics.topics[name]
-            counters.produce_requests += 1
+            return None  # it was deleted
+        requests[_PRODUCE] += 1
+        counters = topics[name]
+        counters.produce_requests += 1
+        try:
+            partition, appended = append(name, index, records, acks=acks)
+        except KafkaError as error:
             counters.failed_produce_requests += 1
-        refused = _refused(services, name, index, error)
-        return encode_produce_response(
-            header.api_version, header.correlation_id, [(topic, [refused])]
-        )
-    base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = appended
-    counters = services.metrics.topics[name]
-    counters.produce_requests += 1
-    if not is_duplicate:
-        counters.bytes_in += len(records)
-        counters.messages_in += last_offset - base_offset + 1
-    if acks == -1 and partition.in_sync.high_watermark <= last_offset:
-        stored = PartitionProduceResult(
-            index, _ERROR_NONE, base_offset, append_time_ms, log_start_offset
-        )
-        waiting = [(partition, Offset(last_offset + 1))]
-        return _when_committed(services, header, repeated.timeout_ms, [(topic, [stored])], waiting)
-    return repeated.encode_answer(
-        header.correlation_id, base_offset, append_time_ms, log_start_offset
-    )
+            refused = _refused(services, name, index, error)
+            return encode_produce_response(repeated.version, correlation_id, [(topic, [refused])])
+        base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = appended
+        if not is_duplicate:
+            counters.bytes_in += len(records)
+            counters.messages_in += last_offset - base_offset + 1
+        if acks == -1 and partition.in_sync.high_watermark <= last_offset:
+            stored = PartitionProduceResult(
+                index, _ERROR_NONE, base_offset, append_time_ms, log_start_offset
+            )
+            return _when_committed(
+                services,
+                repeated.version,
+                correlation_id,
+                repeated.timeout_ms,
+                [(topic, [stored])],
+                [(partition, Offset(last_offset + 1))],
+            )
+        return repeated.encode_answer(correlation_id, base_offset, append_time_ms, log_start_offset)
+
+    return answer
 
 
 def _refused(
@@ -299,7 +304,8 @@ def _told(guards: Guards) -> Guards:
 
 def _when_committed(
     services: Services,
-    header: RequestHeader,
+    version: int,
+    correlation_id: int,
     timeout_ms: int,
     results: Results,
     waiting: list[tuple[Partition, Offset]],
@@ -311,9 +317,7 @@ def _when_committed(
             return
         for number, (topic, answers) in enumerate(results):
             results[number] = (topic, [_settle(topic, one, error_of) for one in answers])
-        future.set_result(
-            encode_produce_response(header.api_version, header.correlation_id, results)
-        )
+        future.set_result(encode_produce_response(version, correlation_id, results))
 
     def error_of(topic: str | bytes, index: int) -> int:
         for partition, offset in waiting:
