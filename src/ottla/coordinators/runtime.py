@@ -295,11 +295,8 @@ class CoordinatorRuntime(Generic[S]):
             return
         try:
             self._check_served(led)
-            batch = self._batch(records, self._settings().codec, producer)
-            _, appended = self._replicas.append_guarded(
-                self.topic,
-                led.index,
-                batch,
+            appended = led.partition.append_guarded(
+                self._batch(records, self._settings().codec, producer),
                 acks=-1,
                 origin=AppendOrigin.COORDINATOR,
                 guard=NO_VERIFICATION_GUARD if producer is None else producer.guard,
@@ -314,9 +311,7 @@ class CoordinatorRuntime(Generic[S]):
         """End a transaction that has records in this partition; errors are the log's own."""
         try:
             self._check_served(led)
-            _, appended = self._replicas.append_guarded(
-                self.topic,
-                led.index,
+            appended = led.partition.append_guarded(
                 marker.batch(self._runtime.clock.wall_ms()),
                 acks=-1,
                 origin=AppendOrigin.COORDINATOR,
@@ -329,7 +324,7 @@ class CoordinatorRuntime(Generic[S]):
         self._follow(led, _Write("", (), end_offset, on_done, marker=marker))
 
     def _check_served(self, led: Led[S]) -> None:
-        if self._led.get(led.index) is not led or led.phase is not Phase.ACTIVE:
+        if led.phase is not Phase.ACTIVE:  # one that was given up is not, either
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def _follow(self, led: Led[S], write: _Write) -> None:

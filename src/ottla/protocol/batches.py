@@ -14,6 +14,7 @@ the sender should not have sent them, as Apache Kafka's LogValidator tells them 
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -419,6 +420,10 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+# Those that nearly every length fits; looked up, not made.
+_varint = lru_cache(4096)(encode_varint)
+
+
 def encode_record(record: Record, *, offset_delta: int, timestamp_delta: int) -> bytes:
     """One record, its length first."""
     parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta)]
@@ -513,15 +518,15 @@ def plain_batch(fields: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int)
     batch = bytearray(HEADER_BYTES)
     count = 0
     for key, value in fields:
-        head = b"\0\0" + encode_varint(count) + encode_varint(len(key))
-        tail = b"\1\0" if value is None else encode_varint(len(value)) + value + b"\0"
-        batch += encode_varint(len(head) + len(key) + len(tail)) + head + key + tail
+        head = b"\0\0" + _varint(count) + _varint(len(key))
+        tail = b"\1\0" if value is None else b"%b%b\0" % (_varint(len(value)), value)
+        batch += b"%b%b%b%b" % (_varint(len(head) + len(key) + len(tail)), head, key, tail)
         count += 1
     HEADER.pack_into(
         batch, 0, 0, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, 0, count - 1,
         timestamp_ms, timestamp_ms, -1, -1, NO_SEQUENCE, count,
     )  # fmt: skip
-    write_crc(batch, 0)
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
     return batch
 
 

@@ -14,7 +14,7 @@ from struct import Struct
 from ottla.protocol.fetch import FLEXIBLE_VERSION, FetchRequest
 from ottla.protocol.primitives import compact_bytes, unsigned_varint
 
-_ABOUT = Struct(">ii")  # API key and version, correlation id
+_HEAD_AT = 8  # behind API key, version and correlation id
 _PARTITION = Struct(">iiqiqi")
 _OFFSET_BYTES = 8
 _OFFSET_IN_PARTITION = 8
@@ -24,7 +24,6 @@ _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the response
 class RepeatedFetch:
     __slots__ = (
         "_aborted",
-        "_about",
         "_frame",
         "_head",
         "_pack_head",
@@ -50,10 +49,9 @@ class RepeatedFetch:
         self._aborted = 1 if self.is_read_committed else 0  # an empty list, or none
         topic = self.topic
         self._topic_bytes = topic if isinstance(topic, bytes) else compact_bytes(topic.encode())
-        self._about, _ = _ABOUT.unpack_from(frame)
-        self._head = frame[_ABOUT.size : offset_at]
+        self._head = frame[_HEAD_AT:offset_at]
         self._tail = frame[offset_at + _OFFSET_BYTES :]
-        self._frame = Struct(f">ii{len(self._head)}sq{len(self._tail)}s")
+        self._frame = Struct(f">4xi{len(self._head)}sq{len(self._tail)}s")
         self._pack_head = Struct(f">iBihiB{len(self._topic_bytes)}sBihqqqBi").pack
 
     @classmethod
@@ -78,11 +76,14 @@ class RepeatedFetch:
         return cls(version, request, whole, place + _OFFSET_IN_PARTITION)
 
     def offset_in(self, buffer: memoryview, start: int, end: int) -> tuple[int, int] | None:
-        """Correlation id and offset of the request in [start, end); None if it is another."""
+        """Correlation id and offset of the fetch in [start, end); None if it is another.
+
+        API key and version have to be the same; they are not looked at.
+        """
         if end - start != self._frame.size:
             return None
-        about, correlation_id, head, offset, tail = self._frame.unpack_from(buffer, start)
-        if offset < 0 or head != self._head or tail != self._tail or about != self._about:
+        correlation_id, head, offset, tail = self._frame.unpack_from(buffer, start)
+        if offset < 0 or head != self._head or tail != self._tail:
             return None
         return correlation_id, offset
 

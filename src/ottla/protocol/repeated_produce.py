@@ -14,14 +14,13 @@ from ottla.protocol.frames import read_unsigned_varint
 from ottla.protocol.primitives import compact_bytes, unsigned_varint
 from ottla.protocol.produce import FLEXIBLE_VERSION, ProduceRequest
 
-_ABOUT = Struct(">ii")  # API key and version, correlation id
+_HEAD_AT = 8  # behind API key, version and correlation id
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 _NO_ERRORS = b"\1\0\0\0"  # no record errors, no message, no tags of the partition, of the topic
 
 
 class RepeatedProduce:
     __slots__ = (
-        "_about",
         "_head",
         "_pack_answer",
         "_topic_bytes",
@@ -41,9 +40,8 @@ class RepeatedProduce:
         self.topic = topic
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
-        self._about, _ = _ABOUT.unpack_from(head)
-        self._head = head[_ABOUT.size :]
-        self._unpack_head = Struct(f">ii{len(self._head)}s").unpack_from
+        self._head = head[_HEAD_AT:]
+        self._unpack_head = Struct(f">4xi{len(self._head)}s").unpack_from
         self.records_at = len(head)
         self._topic_bytes = topic if isinstance(topic, bytes) else compact_bytes(topic.encode())
         self._pack_answer = Struct(f">iBB{len(self._topic_bytes)}sBihqqq4siB").pack
@@ -73,13 +71,16 @@ class RepeatedProduce:
         return cls(version, request, bytes(frame[:head_end]))
 
     def records_in(self, buffer: memoryview, start: int, end: int) -> tuple[int, memoryview] | None:
-        """Correlation id and records of the request in [start, end); None if it is another."""
+        """Correlation id and records of the produce in [start, end); None if it is another.
+
+        API key and version have to be the same; they are not looked at.
+        """
         length_at = start + self.records_at
         records_end = end - 3
         if length_at >= records_end:
             return None
-        about, correlation_id, head = self._unpack_head(buffer, start)
-        if head != self._head or about != self._about or buffer[records_end:end] != _NO_TAGS:
+        correlation_id, head = self._unpack_head(buffer, start)
+        if head != self._head or buffer[records_end:end] != _NO_TAGS:
             return None
         length, records_start = read_unsigned_varint(buffer, length_at, records_end)
         if records_start + length - 1 != records_end or length == 1:

@@ -20,6 +20,7 @@ from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, Pro
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.purgatory import Watchable
 from ottla.storage.core.append_origin import AppendOrigin
+from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.slices import LogSlice
@@ -175,8 +176,8 @@ class Partition(Watchable):
         *,
         acks: int,
         origin: AppendOrigin,
-        guard: int,
-        transaction_version: int,
+        guard: int = NO_VERIFICATION_GUARD,
+        transaction_version: int = 0,
     ) -> AppendResult:
         """As `append_as_leader`, with what a log wants to know of transactions.
 
@@ -184,9 +185,10 @@ class Partition(Watchable):
         """
         if self.state.leader != self.local_id:
             raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == -1 and not self.has_enough_replicas():
+        log = self._log or self.log
+        wanted = log.config.min_insync_replicas
+        if acks == -1 and len(self.in_sync.isr) < wanted and not self.has_enough_replicas():
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        log = self.log
         result = log.append_as_leader(
             records,
             leader_epoch=self.leader_epoch,
@@ -309,7 +311,8 @@ class Partition(Watchable):
     def _advance(self, log: PartitionLog) -> None:
         if self.in_sync.maybe_advance(Offset(log.log_end_offset)):
             log.on_high_watermark_updated(self.in_sync.high_watermark)
-            self.wake_watchers()
+            if self.watchers:
+                self.wake_watchers()
 
     def _check_replica(self, replica_id: int) -> None:
         if replica_id == self.local_id or replica_id not in self.state.replicas:

@@ -29,6 +29,7 @@ from ottla.runtime.interfaces import File, Network
 log = logging.getLogger(__name__)
 
 LENGTH = Struct(">i")
+ABOUT = Struct(">I")  # API key and version, which a request begins with
 # Large enough that a busy connection empties its socket buffer in one read.
 BUFFER_BYTES = 256 * 1024
 # Large buffers lent to connections that pause within a frame. Whoever comes when all are lent
@@ -126,6 +127,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_buffers",
+        "_expected",
         "_filled",
         "_is_blocked",
         "_is_draining",
@@ -138,7 +140,6 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "bytes_in",
         "client_software",
-        "expected",
         "is_closed",
         "is_idle",
         "owner",
@@ -156,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_idle = False  # cleared by traffic, set by the idle sweep
         self.is_closed = False
         self.bytes_in = 0
-        self.expected: Expected | None = None  # answers the request that this client repeats
+        self._expected: dict[int, Expected] = {}  # by API key and version
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._filled = 0
@@ -239,6 +240,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_blocked = False
         self._resume()
 
+    def expect(self, header: RequestHeader, expected: Expected | None) -> None:
+        """Offer requests of this API and version to `expected` from now on, before all others."""
+        about = header.api_key << 16 | header.api_version
+        if expected is not None:
+            self._expected[about] = expected
+        else:
+            self._expected.pop(about, None)
+
     def close_when_quiet(self) -> None:
         """Take no further request; close once those under way are answered."""
         self._is_draining = True
@@ -299,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, view: memoryview, start: int, end: int) -> bool:
         """Start one request; whether the next may be started as well."""
-        expected = self.expected
+        expected = self._expected.get(ABOUT.unpack_from(view, start)[0])
         answer: Answer | Deferred
         try:
             answer = None if expected is None else expected(view, start, end)

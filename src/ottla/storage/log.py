@@ -167,7 +167,8 @@ class PartitionLog(ReplaceableLog):
         base_offset = self._write(
             records, size, length, delta, max_timestamp_ms, leader_epoch, now_ms
         )
-        self._maybe_flush()
+        if self.log_end_offset - self.recovery_point >= self._flush_messages:
+            self.flush()
         return AppendResult(base_offset, base_offset + delta, -1, self.log_start_offset, False)
 
     def _append_slowly(

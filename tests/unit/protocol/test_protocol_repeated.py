@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ottla.protocol.fetch import (
@@ -13,17 +13,19 @@ from ottla.protocol.fetch import (
     parse_fetch,
 )
 from ottla.protocol.frames import parse_header
-from ottla.protocol.messages import encode_request
+from ottla.protocol.messages import decode_request, encode_request
 from ottla.protocol.produce import (
     PartitionProduceResult,
     ProduceRequest,
     encode_produce_response,
     parse_produce,
 )
+from ottla.protocol.repeated_commit import RepeatedCommit
 from ottla.protocol.repeated_fetch import RepeatedFetch
 from ottla.protocol.repeated_produce import RepeatedProduce
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+ABOUT_BYTES = 4  # API key and version: whoever asks has compared them
 offsets = st.integers(0, 2**63 - 1)
 names = st.text("abc.-_", min_size=1, max_size=200)
 
@@ -107,7 +109,7 @@ def test_a_fetch_that_differs_in_any_byte_but_the_offset_is_another(
     repeated = repeated_fetch(version, frame)
     assert repeated is not None
     changed = bytearray(frame)
-    place = data.draw(st.integers(0, len(changed) - 1))
+    place = data.draw(st.integers(ABOUT_BYTES, len(changed) - 1))
     changed[place] ^= data.draw(st.integers(1, 255))
     found = offset_in(repeated, memoryview(changed))
     if found is not None:
@@ -177,7 +179,7 @@ def test_a_produce_that_is_recognised_is_what_the_parser_finds(
     repeated = repeated_produce(version, frame)
     assert repeated is not None
     changed = bytearray(frame)
-    place = data.draw(st.integers(0, len(changed) - 1))
+    place = data.draw(st.integers(ABOUT_BYTES, len(changed) - 1))
     changed[place] ^= data.draw(st.integers(1, 255))
     view = memoryview(changed)
     found = records_in(repeated, view)
@@ -211,3 +213,98 @@ def test_the_answer_to_a_repeated_produce_has_the_bytes_of_any_other(
     result = PartitionProduceResult(3, 0, offset, -1, log_start)
     expected = encode_produce_response(version, 9, [(repeated.topic, [result])])
     assert repeated.encode_answer(9, offset, -1, log_start) == expected
+
+
+def commit_frame(version: int, committed: list[tuple[int, int]], **others: Any) -> memoryview:
+    """A commit of so many partitions of two topics: offset and leader epoch of each."""
+    partitions = [
+        {
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": epoch,
+            "committed_metadata": others.get("metadata", ""),
+        }
+        for index, (offset, epoch) in enumerate(committed)
+    ]
+    named = {"name": "orders"} if version < 10 else {"topic_id": TOPIC_ID}
+    other = {"name": "bills"} if version < 10 else {"topic_id": UUID(int=7)}
+    half = len(partitions) // 2
+    fields = {
+        "group_id": others.get("group_id", "g"),
+        "generation_id_or_member_epoch": others.get("epoch", 4),
+        "member_id": "m-1",
+        "group_instance_id": None,
+        "topics": [
+            {**named, "partitions": partitions[:half]},
+            {**other, "partitions": partitions[half:]},
+        ],
+    }
+    return memoryview(encode_request(8, version, 5, "me", fields))
+
+
+def parsed_commit(version: int, frame: memoryview) -> Any:
+    header = parse_header(frame, 0, len(frame))
+    return decode_request(8, version, frame[header.body_start :])
+
+
+def repeated_commit(version: int, frame: memoryview) -> RepeatedCommit | None:
+    return RepeatedCommit.of(version, parsed_commit(version, frame), frame)
+
+
+def offsets_in(
+    repeated: RepeatedCommit, frame: memoryview
+) -> tuple[int, list[tuple[int, int]]] | None:
+    return repeated.offsets_in(memoryview(b"..." + bytes(frame) + b"..."), 3, 3 + len(frame))
+
+
+def committed_in(request: Any) -> list[tuple[int, int]]:
+    return [
+        (one.committed_offset, one.committed_leader_epoch)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+
+
+committed_offsets = st.lists(st.tuples(offsets, st.integers(-1, 99)), min_size=5, max_size=5)
+
+
+@given(st.integers(6, 10), committed_offsets, committed_offsets)
+def test_a_commit_with_other_offsets_is_recognised(
+    version: int, first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
+    repeated = repeated_commit(version, commit_frame(version, first))
+    assume(repeated is not None)  # zeros among zeros cannot be told apart
+    assert repeated is not None
+    assert offsets_in(repeated, commit_frame(version, second)) == (5, second)
+    assert offsets_in(repeated, commit_frame(version, second, epoch=5)) is None
+    assert offsets_in(repeated, commit_frame(version, second, group_id="h")) is None
+    assert offsets_in(repeated, commit_frame(version, second, metadata="x")) is None
+    assert offsets_in(repeated, commit_frame(version, second[:4])) is None
+
+
+@given(st.integers(6, 10), st.data())
+def test_a_commit_that_is_recognised_is_what_the_parser_finds(
+    version: int, data: st.DataObject
+) -> None:
+    frame = commit_frame(version, [(70, 1), (71, 1), (72, 2)])
+    repeated = repeated_commit(version, frame)
+    assert repeated is not None
+    changed = bytearray(frame)
+    place = data.draw(st.integers(ABOUT_BYTES, len(changed) - 1))
+    changed[place] ^= data.draw(st.integers(1, 255))
+    found = offsets_in(repeated, memoryview(changed))
+    if found is not None:
+        header = parse_header(memoryview(changed), 0, len(changed))
+        request = parsed_commit(version, memoryview(changed))
+        assert found == (header.correlation_id, committed_in(request))
+        assert request.group_id == "g"
+    assert offsets_in(repeated, frame[:-1]) is None
+
+
+def test_a_commit_whose_offsets_cannot_be_told_apart_is_not_expected_again() -> None:
+    assert repeated_commit(9, commit_frame(9, [(1, 1), (2, 1)])) is not None
+    assert repeated_commit(5, commit_frame(5, [(1, 1), (2, 1)])) is None
+    assert repeated_commit(9, commit_frame(9, [])) is None
+    # What looks like a partition stands in a name, too.
+    place = (0).to_bytes(4, "big") + (1).to_bytes(8, "big") + (1).to_bytes(4, "big")
+    assert repeated_commit(9, commit_frame(9, [(1, 1)], group_id=place.decode())) is None

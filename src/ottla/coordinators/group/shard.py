@@ -123,7 +123,9 @@ class GroupShard:
             ):
                 raise stale(member)  # all of it or nothing
             metadata = one.metadata or ""
-            if len(metadata) > characters_max or len(metadata.encode()) > STRING_BYTES_MAX:
+            if metadata and (
+                len(metadata) > characters_max or len(metadata.encode()) > STRING_BYTES_MAX
+            ):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             codes.append(ErrorCode.NONE)
@@ -240,9 +242,10 @@ class GroupShard:
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)
         if isinstance(record, OffsetRecord):
-            self.offsets.replay(producer_id, record.key, record.value)
-            if record.value is not None:
-                self._ensure_group(record.key.group_id)
+            offset_key, committed = record
+            self.offsets.replay(producer_id, offset_key, committed)
+            if committed is not None and offset_key.group_id not in self.groups:
+                self._ensure_group(offset_key.group_id)
         elif isinstance(record, GroupRecord):
             self._replay_classic(record)
         else:

@@ -65,7 +65,7 @@ HANDLERS = (
     _raw(ApiKey.FETCH, fetch.handle),
     _typed(ApiKey.LIST_OFFSETS, list_offsets.handle),
     _raw(ApiKey.METADATA, metadata.handle),
-    _typed(ApiKey.OFFSET_COMMIT, offset_commit.handle),
+    _raw(ApiKey.OFFSET_COMMIT, offset_commit.handle),
     _typed(ApiKey.OFFSET_FETCH, offset_fetch.handle),
     _typed(ApiKey.FIND_COORDINATOR, find_coordinator.handle),
     _typed(ApiKey.JOIN_GROUP, join_group.handle),

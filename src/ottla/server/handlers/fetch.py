@@ -47,7 +47,7 @@ def handle(
     if request.isolation_level not in (0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The isolation level must be 0 or 1")
     repeated = RepeatedFetch.of(version, request, buffer[header.start : end])
-    connection.expected = None if repeated is None else _expected(services, repeated)
+    connection.expect(header, None if repeated is None else _expected(services, repeated))
     # Of a partition that is named twice, Kafka takes the last word.
     wanted = list(
         {

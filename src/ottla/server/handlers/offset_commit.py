@@ -2,39 +2,131 @@
 
 Versions 2 to 10; from 10 on topics are named by id. Each partition is answered on its own; what is
 wrong with the group or the member is said of every partition, as the response has no other place.
+
+Raw, because a consumer sends the same request with other offsets again and again: it is recognised
+as bytes, and the answer to one that went well is packed once.
 """
 
 from collections.abc import Awaitable, Sequence
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
 from ottla.coordinators.group.shard import CommitRequest, WantedOffset
+from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import duration_ms, given
+from ottla.protocol.frames import RequestHeader
+from ottla.protocol.messages import decode_request, duration_ms, encode_response, given
+from ottla.protocol.repeated_commit import RepeatedCommit
 from ottla.protocol.uuids import ZERO
-from ottla.server.dispatch import Call, Fields
+from ottla.server.connection import Answer, Connection, Deferred, Expected
 from ottla.server.services import Services
 
 TOPIC_IDS_FROM = 10
 RETENTION_UNTIL = 4
 BROKER_RETENTION_MS = -1
+_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
+_CORRELATION = Struct(">i")
 
 
-def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[Fields]:
-    codes: list[ErrorCode | None] = []  # in the order asked; None where the coordinator decides
-    wanted: list[WantedOffset] = []
-    for topic in request.topics:
-        name, topic_id = _topic(services, call.version, topic)
-        image = None if name is None else services.image.topics.get(name)
+def handle(
+    services: Services, connection: Connection, header: RequestHeader, buffer: memoryview, end: int
+) -> Answer | Deferred:
+    version = header.api_version
+    request = decode_request(_OFFSET_COMMIT, version, buffer[header.body_start : end])
+    commit = _Commit(services, version, request)
+    repeated = None
+    if commit.is_sound:
+        repeated = RepeatedCommit.of(version, request, buffer[header.start : end])
+    connection.expect(header, None if repeated is None else _expected(services, repeated, commit))
+    return commit.perform(commit.wanted, header.correlation_id)
+
+
+def _expected(services: Services, repeated: RepeatedCommit, commit: "_Commit") -> Expected:
+    """Commits the same partitions again, as long as the metadata is what it was."""
+    image, requests = services.image, services.metrics.requests
+
+    def answer(buffer: memoryview, start: int, end: int) -> bytes | Deferred | None:
+        found = repeated.offsets_in(buffer, start, end)
+        if found is None or services.image is not image:
+            return None
+        requests[_OFFSET_COMMIT] += 1
+        correlation_id, offsets = found
+        wanted = [
+            WantedOffset(topic, topic_id, index, offset, leader_epoch, metadata)
+            for (topic, topic_id, index, _, _, metadata), (offset, leader_epoch) in zip(
+                commit.wanted, offsets, strict=True
+            )
+        ]
+        return commit.perform(wanted, correlation_id)
+
+    return answer
+
+
+class _Commit:
+    """What a request has in common with those that repeat it."""
+
+    __slots__ = (
+        "_codes",
+        "_common",
+        "_request",
+        "_services",
+        "_version",
+        "_well",
+        "_well_answer",
+        "wanted",
+    )
+
+    def __init__(self, services: Services, version: int, request: Any) -> None:
+        self._services = services
+        self._version = version
+        self._request = request
+        # In the order asked; None where the coordinator decides.
+        self._codes: list[ErrorCode | None] = []
+        self.wanted: list[WantedOffset] = []
+        for topic in request.topics:
+            self._add(topic)
+        retention_ms = BROKER_RETENTION_MS
+        if version <= RETENTION_UNTIL:
+            retention_ms = duration_ms(request.retention_time)
+        self._common = CommitRequest(
+            request.group_id,
+            request.member_id,
+            given(request, "group_instance_id", None),
+            request.generation_id_or_member_epoch,
+            retention_ms,
+            version,
+        )
+        self._well = [ErrorCode.NONE] * len(self.wanted)
+        self._well_answer = b""  # without its correlation id; made when first needed
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every partition is there."""
+        return len(self.wanted) == len(self._codes)
+
+    def perform(self, wanted: Sequence[WantedOffset], correlation_id: int) -> bytes | Deferred:
+        """Commit these offsets of the same partitions."""
+        try:
+            decided = self._services.groups.commit(self._common, wanted)
+        except KafkaError as error:
+            decided = [error.code] * len(wanted)
+        if not isinstance(decided, list):
+            return Deferred(self._answer_later(decided, correlation_id))
+        return self._answer(decided, correlation_id)
+
+    def _add(self, topic: Any) -> None:
+        name, topic_id = _topic(self._services, self._version, topic)
+        image = None if name is None else self._services.image.topics.get(name)
         for one in topic.partitions:
             if name is None:
-                codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
+                self._codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
                 continue
             if image is None or one.partition_index not in image.partitions:
-                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                self._codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
-            codes.append(None)
-            wanted.append(
+            self._codes.append(None)
+            self.wanted.append(
                 WantedOffset(
                     image.name,
                     topic_id,
@@ -44,23 +136,38 @@ def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[F
                     one.committed_metadata,
                 )
             )
-    commit = CommitRequest(
-        request.group_id,
-        request.member_id,
-        given(request, "group_instance_id", None),
-        request.generation_id_or_member_epoch,
-        duration_ms(request.retention_time)
-        if call.version <= RETENTION_UNTIL
-        else BROKER_RETENTION_MS,
-        call.version,
-    )
-    try:
-        decided = services.groups.commit(commit, wanted)
-    except KafkaError as error:
-        decided = [error.code] * len(wanted)
-    if not isinstance(decided, list):
-        return _answer_later(request, codes, decided)
-    return _answer(request, codes, decided)
+
+    async def _answer_later(
+        self, decided: Awaitable[list[ErrorCode]], correlation_id: int
+    ) -> bytes:
+        return self._answer(await decided, correlation_id)
+
+    def _answer(self, decided: list[ErrorCode], correlation_id: int) -> bytes:
+        if decided != self._well:
+            return self._encode(decided, correlation_id)
+        if not self._well_answer:
+            self._well_answer = self._encode(decided, correlation_id)[_CORRELATION.size :]
+        return _CORRELATION.pack(correlation_id) + self._well_answer
+
+    def _encode(self, decided: Sequence[ErrorCode], correlation_id: int) -> bytes:
+        found = iter(self._codes)
+        rest = iter(decided)
+        topics = []
+        for topic in self._request.topics:
+            partitions = []
+            for one in topic.partitions:
+                code = next(found)
+                if code is None:
+                    code = next(rest)
+                partitions.append({"partition_index": one.partition_index, "error_code": code})
+            topics.append(
+                {
+                    "name": given(topic, "name", ""),
+                    "topic_id": given(topic, "topic_id", None),
+                    "partitions": partitions,
+                }
+            )
+        return encode_response(_OFFSET_COMMIT, self._version, correlation_id, {"topics": topics})
 
 
 def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UUID]:
@@ -69,32 +176,3 @@ def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UU
         topic_id = topic.topic_id or ZERO
         return services.topic_name(topic_id.bytes), topic_id
     return topic.name, services.topic_id(topic.name) or ZERO
-
-
-async def _answer_later(
-    request: Any, codes: Sequence[ErrorCode | None], decided: Awaitable[list[ErrorCode]]
-) -> Fields:
-    return _answer(request, codes, await decided)
-
-
-def _answer(
-    request: Any, codes: Sequence[ErrorCode | None], decided: Sequence[ErrorCode]
-) -> Fields:
-    found = iter(codes)
-    rest = iter(decided)
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for one in topic.partitions:
-            code = next(found)
-            if code is None:
-                code = next(rest)
-            partitions.append({"partition_index": one.partition_index, "error_code": code})
-        topics.append(
-            {
-                "name": given(topic, "name", ""),
-                "topic_id": given(topic, "topic_id", None),
-                "partitions": partitions,
-            }
-        )
-    return {"topics": topics}

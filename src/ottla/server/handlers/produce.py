@@ -79,7 +79,7 @@ def handle(
     version = header.api_version
     request = parse_produce(version, buffer, header.body_start, end)
     repeated = _repeated(services, version, request, buffer[header.start : end])
-    connection.expected = None if repeated is None else _expected(services, repeated)
+    connection.expect(header, None if repeated is None else _expected(services, repeated))
     if request.transactional_id is not None:
         return _produce_in_transaction(services, header, request, request.transactional_id)
     return _append_all(services, header, request, None)
