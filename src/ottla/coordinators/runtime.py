@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from ottla.metadata.delta import MetadataDelta
 from ottla.protocol.batches import (
     BatchHeader,
     ControlType,
@@ -36,7 +37,7 @@ from ottla.protocol.batches import (
 )
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import Epoch, Offset
+from ottla.protocol.ids import BrokerId, Epoch, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
@@ -243,6 +244,21 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return led
 
+    def follow(self, delta: MetadataDelta, broker_id: BrokerId) -> None:
+        """Load what `broker_id`, this broker, leads now; give up what it no longer does."""
+        for deleted in delta.deleted_topics.values():
+            if deleted.name == self.topic:
+                for index in deleted.partitions:
+                    self.resign(index)
+        for topic in delta.topics.values():
+            if topic.name != self.topic:
+                continue
+            for index, partition in topic.changed.items():
+                if partition.leader == broker_id:
+                    self.lead(index, Epoch(partition.leader_epoch))
+                else:
+                    self.resign(index)
+
     def lead(self, index: int, epoch: Epoch) -> None:
         """This broker leads the partition in `epoch`; load it unless it did already."""
         led = self._led.get(index)
@@ -305,7 +321,9 @@ class CoordinatorRuntime(Generic[S]):
             on_done(client_error(error.code))
             return
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-        self._follow(led, _Write(key, records, appended.last_offset + 1, on_done, producer_id))
+        self._replay_when_committed(
+            led, _Write(key, records, appended.last_offset + 1, on_done, producer_id)
+        )
 
     def write_marker(self, led: Led[S], marker: EndMarker, on_done: OnDone) -> None:
         """End a transaction that has records in this partition; errors are the log's own."""
@@ -321,13 +339,13 @@ class CoordinatorRuntime(Generic[S]):
             on_done(error.code)
             return
         end_offset = appended.last_offset + 1
-        self._follow(led, _Write("", (), end_offset, on_done, marker=marker))
+        self._replay_when_committed(led, _Write("", (), end_offset, on_done, marker=marker))
 
     def _check_served(self, led: Led[S]) -> None:
         if led.phase is not Phase.ACTIVE:  # one that was given up is not, either
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    def _follow(self, led: Led[S], write: _Write) -> None:
+    def _replay_when_committed(self, led: Led[S], write: _Write) -> None:
         """Have a write that lies in the log replayed once it is committed."""
         if not led.writes and write.end_offset <= led.partition.high_watermark:
             # Alone in sync, as on a single broker: it is committed already.

@@ -185,7 +185,8 @@ class Connection(asyncio.BufferedProtocol):
         self._give_back()
         for pending in self._pending:
             if isinstance(pending, asyncio.Future):
-                pending.cancel()
+                # Not at once: what was started in this turn takes its first step before.
+                asyncio.get_running_loop().call_soon(pending.cancel)
             elif isinstance(pending, list):
                 _release(pending)
         self._pending.clear()

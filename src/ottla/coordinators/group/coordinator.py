@@ -62,7 +62,7 @@ from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
-from ottla.protocol.ids import BrokerId, Epoch
+from ottla.protocol.ids import BrokerId
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
@@ -114,18 +114,7 @@ class GroupCoordinator:
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Load what this broker leads now, give up what it no longer does. After the replicas."""
-        for deleted in delta.deleted_topics.values():
-            if deleted.name == OFFSETS_TOPIC:
-                for index in deleted.partitions:
-                    self.shards.resign(index)
-        for topic in delta.topics.values():
-            if topic.name != OFFSETS_TOPIC:
-                continue
-            for index, partition in topic.changed.items():
-                if partition.leader == self._broker_id:
-                    self.shards.lead(index, Epoch(partition.leader_epoch))
-                else:
-                    self.shards.resign(index)
+        self.shards.follow(delta, self._broker_id)
         gone = frozenset(
             one.name for one in delta.deleted_topics.values() if one.name not in image.topics
         )

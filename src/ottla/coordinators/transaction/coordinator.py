@@ -42,7 +42,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import BrokerId, Epoch, TopicPartition
+from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
@@ -113,18 +113,7 @@ class TransactionCoordinator:
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Load what this broker leads now, give up what it no longer does. After the replicas."""
-        for deleted in delta.deleted_topics.values():
-            if deleted.name == TRANSACTION_TOPIC:
-                for index in deleted.partitions:
-                    self.shards.resign(index)
-        for topic in delta.topics.values():
-            if topic.name != TRANSACTION_TOPIC:
-                continue
-            for index, partition in topic.changed.items():
-                if partition.leader == self._broker_id:
-                    self.shards.lead(index, Epoch(partition.leader_epoch))
-                else:
-                    self.shards.resign(index)
+        self.shards.follow(delta, self._broker_id)
 
     async def stop(self) -> None:
         """Answer everybody who waits; another broker takes over."""
