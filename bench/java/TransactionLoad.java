@@ -43,6 +43,8 @@ public final class TransactionLoad {
             for (int i = 0; i < records; i++) {
                 producer.send(new ProducerRecord<>(topic, 0, null, value));
             }
+            // The client may send EndTxn before a batch that was added just then; a broker must refuse that.
+            producer.flush();
             producer.commitTransaction();
             committed++;
         }

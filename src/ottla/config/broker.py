@@ -165,7 +165,9 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
     socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool

@@ -222,6 +222,7 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         102_400,
         HIGH,
         "The kernel's receive buffer of each connection; -1 leaves it to the system.",
+        used=True,
     ),
     integer(
         "socket.request.max.bytes",
@@ -236,5 +237,6 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         102_400,
         HIGH,
         "The kernel's send buffer of each connection; -1 leaves it to the system.",
+        used=True,
     ),
 )

@@ -17,7 +17,7 @@ Ordering duties:
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 T = TypeVar("T")
@@ -137,14 +137,24 @@ class Listener(Protocol):
         """Stop accepting. Open connections stay."""
 
 
+class SocketOptions(NamedTuple):
+    """What a listener asks of the kernel; -1 leaves a size to the system."""
+
+    backlog: int = 1024
+    receive_buffer_bytes: int = -1  # of each connection
+    send_buffer_bytes: int = -1  # likewise
+
+
+DEFAULT_SOCKET_OPTIONS = SocketOptions()
+
+
 class Network(Protocol):
     async def listen(
         self,
         factory: Callable[[], asyncio.BufferedProtocol],
         host: str,
         port: int,
-        *,
-        backlog: int = 1024,
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> Listener: ...
 
     async def connect(

@@ -28,7 +28,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from ottla.runtime.interfaces import File
+from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, File, SocketOptions
 
 # Below this a copy through the transport is cheaper than sendfile's page by page splicing.
 COPY_BYTES_MAX = 16 * 1024
@@ -171,9 +171,11 @@ class _Watch(asyncio.BufferedProtocol):
         self,
         protocol: asyncio.BufferedProtocol,
         connections: dict[asyncio.BaseTransport, _Connection],
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> None:
         self._protocol = protocol
         self._connections = connections
+        self._options = options
         self._transport: asyncio.BaseTransport | None = None
         for name in _FORWARDED:
             setattr(self, name, getattr(protocol, name))
@@ -182,6 +184,11 @@ class _Watch(asyncio.BufferedProtocol):
         self._transport = transport
         own_socket = transport.get_extra_info("socket")
         own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _, receive_bytes, send_bytes = self._options
+        if receive_bytes >= 0:
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        if send_bytes >= 0:
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         self._connections[transport] = _Connection(cast(asyncio.Transport, transport))
         self._protocol.connection_made(transport)
 
@@ -209,13 +216,17 @@ class RealNetwork:
         self._connections: dict[asyncio.BaseTransport, _Connection] = {}
 
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, *, backlog: int = 1024
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> RealListener:
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Watch(factory(), self._connections),
+            lambda: _Watch(factory(), self._connections, options),
             host or "0.0.0.0",  # an empty host would give every address family a port of its own
             port,
-            backlog=backlog,
+            backlog=options.backlog,
             reuse_address=True,
         )
         return RealListener(server)

@@ -33,7 +33,7 @@ from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime.interfaces import Runtime
+from ottla.runtime.interfaces import Runtime, SocketOptions
 from ottla.server.connection import ReadBuffers
 from ottla.server.directories import (
     PROBE_INTERVAL_MS,
@@ -281,7 +281,13 @@ class Broker:
             )
             self._acceptors.append(acceptor)
             self.listeners[listener.name] = await acceptor.listen(
-                listener.host, listener.port, backlog=config.socket_listen_backlog_size
+                listener.host,
+                listener.port,
+                SocketOptions(
+                    config.socket_listen_backlog_size,
+                    config.socket_receive_buffer_bytes,
+                    config.socket_send_buffer_bytes,
+                ),
             )
 
     def _endpoints(self) -> tuple[RecordEndpoint, ...]:

@@ -7,8 +7,8 @@ import asyncio
 import logging
 from collections import Counter
 
+from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, Runtime, SocketOptions
 from ottla.runtime.interfaces import Listener as BoundListener
-from ottla.runtime.interfaces import Runtime
 from ottla.server.connection import Connection, Dispatch, ReadBuffers
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,11 @@ class Acceptor:
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
 
-    async def listen(self, host: str, port: int, *, backlog: int) -> tuple[str, int]:
+    async def listen(
+        self, host: str, port: int, options: SocketOptions = DEFAULT_SOCKET_OPTIONS
+    ) -> tuple[str, int]:
         """Bind and accept, but read nothing before `open`; the address that was bound."""
-        self._bound = await self.network.listen(
-            lambda: Connection(self), host, port, backlog=backlog
-        )
+        self._bound = await self.network.listen(lambda: Connection(self), host, port, options)
         if self._idle_sweep_seconds > 0:
             self._schedule_sweep()
         return self._bound.host, self._bound.port

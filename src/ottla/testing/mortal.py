@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 
-from ottla.runtime.interfaces import Runtime
+from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, Runtime, SocketOptions
 from ottla.runtime.real import real_runtime
 from ottla.runtime.real_disk import RealDisk, RealFile, RealLock
 from ottla.runtime.real_network import ProtocolFactory, RealListener, RealNetwork
@@ -96,10 +96,14 @@ class MortalNetwork(RealNetwork):
         self._listeners: list[RealListener] = []
 
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, *, backlog: int = 1024
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> RealListener:
         """Listen until `die`."""
-        listener = await super().listen(factory, host, port, backlog=backlog)
+        listener = await super().listen(factory, host, port, options)
         self._listeners.append(listener)
         return listener
 

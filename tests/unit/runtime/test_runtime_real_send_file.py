@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ottla.runtime import real_network
+from ottla.runtime.interfaces import SocketOptions
 
 if TYPE_CHECKING:
     from conftest import World
@@ -132,3 +133,38 @@ def test_two_transfers_at_once_on_one_connection_are_refused(real_world: "World"
         file.close()
 
     real_world.run(scenario())
+
+
+def test_a_listener_gives_its_connections_the_buffers_that_were_asked_for() -> None:
+    async def scenario() -> None:
+        network = real_network.RealNetwork()
+        made: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
+
+        class Accepted(asyncio.BufferedProtocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.put_nowait(transport)
+
+            def get_buffer(self, sizehint: int) -> bytearray:
+                return bytearray(1)
+
+        listener = await network.listen(
+            Accepted,
+            "127.0.0.1",
+            0,
+            SocketOptions(5, receive_buffer_bytes=30_000, send_buffer_bytes=40_000),
+        )
+        client = await network.connect(Accepted, listener.host, listener.port)
+        sizes = set()
+        for _ in range(2):
+            taken = (await made.get()).get_extra_info("socket")
+            sizes.add(
+                tuple(
+                    taken.getsockopt(socket.SOL_SOCKET, option)
+                    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
+                )
+            )
+        assert (60_000, 80_000) in sizes  # the kernel doubles them, for its own use
+        client.close()
+        listener.close()
+
+    asyncio.run(scenario())

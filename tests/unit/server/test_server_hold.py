@@ -28,7 +28,7 @@ def test_early_connection_is_answered_when_the_broker_opens() -> None:
             request_bytes_max=1_000,
             idle_ms_max=60_000,
         )
-        host, port = await acceptor.listen("127.0.0.1", 0, backlog=5)
+        host, port = await acceptor.listen("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(host, port)
         # In two parts, each of which the broker's loop has every chance to read.
         for part in (FRAME + FRAME[:5], FRAME[5:] + FRAME):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 
-from ottla.runtime.interfaces import File
+from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, File, SocketOptions
 from ottla.runtime.simulated.incarnation import CURRENT, Incarnation
 from ottla.runtime.simulated.trace import Trace
 from ottla.runtime.simulated.transport import RESET, SimulatedTransport
@@ -280,7 +280,11 @@ class NodeNetwork:
         self._incarnation = incarnation
 
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, *, backlog: int = 1024
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> SimulatedListener:
         self._incarnation.check()
         return self._network.listen(self._incarnation, factory, host, port)
