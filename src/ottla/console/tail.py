@@ -1,7 +1,7 @@
 """Follows the end of a topic and shows at most what a person can watch.
 
 A browser that is sent fifty thousand rows a second stops answering, and a console that decodes them
-takes a core. So a tail sends at most a thousand records a second in ten steps, keeps the newest and
+takes a core. So a tail sends at most a thousand records a second in five steps, keeps the newest and
 counts what it passed over; far behind, it jumps near the end without reading what lies between.
 
 Shell: each tail owns a reader and a thread until it is closed. The number of tails is bounded.
@@ -22,7 +22,7 @@ from ottla.console.records import Position, Record
 from ottla.protocol.errors import KafkaError
 
 SHOWN_PER_SECOND_MAX = 1_000
-STEPS_PER_SECOND = 10
+STEPS_PER_SECOND = 5
 # What a late step may catch up on: a busy machine must not make a slow topic look fast.
 ALLOWANCE_MAX = SHOWN_PER_SECOND_MAX
 # How near the end a tail jumps.

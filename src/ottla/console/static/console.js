@@ -193,6 +193,7 @@ customElements.define("live-tail", class extends HTMLElement {
     clearTimeout(this.again);
     this.source?.close();
     this.source = null;
+    for (const row of this.older) showTimes(row);
     this.body.append(...this.older);
     this.older = [];
     this.button.setAttribute("aria-pressed", "false");
@@ -225,14 +226,16 @@ customElements.define("live-tail", class extends HTMLElement {
     const template = document.createElement("template");
     template.innerHTML = this.waiting.map(([html]) => html).join("");
     this.waiting = [];
-    showTimes(template.content);
-    this.body.prepend(...[...template.content.children].slice(0, TAIL_ROWS_MAX));
     // While it runs, only what a screen holds is in the page: drawing what nobody sees costs frames.
-    const room = Math.ceil(innerHeight / 26) + 6;
-    const surplus = [...this.body.children].slice(room);
-    this.older.unshift(...surplus);
-    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - room);
+    const room = Math.ceil(innerHeight / 33) + 4;
+    const rows = [...template.content.children];
+    const fresh = rows.slice(0, room);
+    for (const row of fresh) showTimes(row);
+    const surplus = [...this.body.children].slice(room - fresh.length);
     for (const row of surplus) row.remove();
+    this.body.prepend(...fresh);
+    this.older.unshift(...rows.slice(room), ...surplus);
+    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - room);
     this.tell(false);
   }
   tell(isStopped) {
