@@ -550,6 +550,9 @@ class Session:
             await self._end(sent, is_commit=chance.random() < 0.7)
             return
         await self._end(sent, is_commit=False)
+        if not self.is_v2:
+            # Which sequence numbers are taken is not known: a new epoch begins anew (KIP-360).
+            raise TransactionFailed
 
     async def _until_told(
         self, key: ApiKey, version: int, fields: Any, code_of: Callable[[Any], int], **more: Any
