@@ -465,12 +465,15 @@ class Session:
         self.sequences: dict[int, int] = {}
         self.added: set[int] = set()
         self.is_zombie = False
+        self.is_repeated = False  # somebody else may send the same request, too
         self.last_marker: dict[str, Any] | None = None  # of the transaction before
 
     async def ask(self, key: ApiKey, version: int, fields: Any, *, repeats: bool = True) -> Any:
         if repeats and self.world.chance.random() < 0.4:
+            self.is_repeated = True
             self.world.gremlin.keep(key, version, fields)
         if repeats and self.world.chance.random() < 0.15:
+            self.is_repeated = True
             self.world.in_background(self.world.gremlin.send_twin(key, version, fields))
         return await self.client.ask(key, version, fields)
 
@@ -671,6 +674,7 @@ class Session:
             "committed": is_commit,
         }
         is_first = True
+        self.is_repeated = False
         while True:
             if is_commit:
                 sent.outcome = Outcome.UNKNOWN
@@ -687,7 +691,7 @@ class Session:
                 break
             self._expect(code)
             if code not in RETRIABLE:
-                if is_first:
+                if is_first and not self.is_repeated:
                     sent.outcome = Outcome.ABORTED  # it was refused, and never asked before
                 raise TransactionFailed(ErrorCode(code).name)
             if code != ErrorCode.CONCURRENT_TRANSACTIONS:
