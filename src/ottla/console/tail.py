@@ -1,8 +1,8 @@
 """Follows the end of a topic and shows at most what a person can watch.
 
 A browser that is sent fifty thousand rows a second stops answering, and a console that decodes them
-takes a core. So a tail sends at most a thousand records a second in five steps, keeps the newest and
-counts what it passed over; far behind, it jumps near the end without reading what lies between.
+takes a core. So a tail sends at most a thousand records a second, in five steps, keeps the newest
+and counts what it passed over; far behind, it jumps near the end without reading what lies between.
 
 Shell: each tail owns a reader and a thread until it is closed. The number of tails is bounded.
 """
