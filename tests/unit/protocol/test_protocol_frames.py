@@ -53,7 +53,7 @@ def test_headers_agree_with_kio(
     assert request_header(api_key, version, correlation_id, client_id) == encoded
     frame = memoryview(b"##" + encoded + b"body")
     parsed = parse_header(frame, 2, len(frame))
-    assert parsed == (api_key, version, correlation_id, client_id, 2 + len(encoded))
+    assert parsed == (api_key, version, correlation_id, client_id, 2, 2 + len(encoded))
     for end in range(len(encoded)):
         with pytest.raises(KafkaError) as caught:
             parse_header(frame, 2, 2 + end)
@@ -62,7 +62,7 @@ def test_headers_agree_with_kio(
 
 def test_tagged_fields_of_a_header_are_skipped() -> None:
     frame = memoryview(b"\0\x03\0\x0c\0\0\0\1\0\1c\2\0\3abc\x64\0body")
-    assert parse_header(frame, 0, len(frame)) == (3, 12, 1, "c", len(frame) - 4)
+    assert parse_header(frame, 0, len(frame)) == (3, 12, 1, "c", 0, len(frame) - 4)
 
 
 def test_a_client_id_that_is_not_text_does_not_refuse_the_request() -> None:

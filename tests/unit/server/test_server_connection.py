@@ -283,6 +283,7 @@ def test_a_lost_connection_cancels_what_it_waited_for() -> None:
         connection, transport, owner = await connect()
         feed(connection, transport, frame("later", b"x"))
         connection.connection_lost(None)
+        await asyncio.sleep(0)  # what was started takes its first step before
         assert owner.waiting[0][0].cancelled()
 
     asyncio.run(scenario())
