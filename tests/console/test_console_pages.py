@@ -6,6 +6,7 @@ import re
 import pytest
 from console_world import World, wait_until
 from playwright.sync_api import Page, expect
+from published_pipeline import pipeline_status
 
 from conftest import WatchedPage
 
@@ -132,8 +133,6 @@ def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:
 
 
 def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
-    from shoot import pipeline_status
-
     published = world.pipelines / "revenue"
     published.mkdir(exist_ok=True)
     (published / "status.json").write_text(json.dumps(pipeline_status()))
