@@ -200,3 +200,35 @@ def test_thousand_groups_that_nobody_joins_leave_no_group(wire: Wire) -> None:
         if not any(one.group_id.startswith("ghost-") for one in listed):
             return
     raise AssertionError(f"{len(listed)} groups are left")
+
+
+def test_a_commit_that_is_repeated_is_judged_anew(cluster: Cluster, wire: Wire) -> None:
+    """One connection commits the same partition again and again, while the world changes."""
+    cluster.create_topic("passing", 1)
+    member_id, generation = settle(wire, "repeats")
+
+    def commit_offset(offset: int) -> int:
+        one = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}
+        fields = {
+            "group_id": "repeats",
+            "generation_id_or_member_epoch": generation,
+            "member_id": member_id,
+            "topics": [{"name": "passing", "partitions": [{**one, "committed_metadata": ""}]}],
+        }
+        answer = wire.ask(ApiKey.OFFSET_COMMIT, 9, fields)
+        code: int = answer.topics[0].partitions[0].error_code
+        return code
+
+    for offset in (7, 8, 9):
+        assert commit_offset(offset) == ErrorCode.NONE
+    asked = [{"group_id": "repeats", "topics": None}]
+    fetched = wire.ask(ApiKey.OFFSET_FETCH, 8, {"groups": asked}).groups[0]
+    assert fetched.topics[0].partitions[0].committed_offset == 9
+    deletion = {"topics": [{"name": "passing", "topic_id": None}], "timeout": 5_000}
+    assert wire.ask(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code == ErrorCode.NONE
+    assert commit_offset(10) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.create_topic("passing", 1)
+    assert commit_offset(11) == ErrorCode.NONE
+    members = [{"member_id": member_id}]
+    wire.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": "repeats", "members": members})
+    assert commit_offset(12) != ErrorCode.NONE

@@ -244,7 +244,7 @@ class GroupShard:
         if isinstance(record, OffsetRecord):
             offset_key, committed = record
             self.offsets.replay(producer_id, offset_key, committed)
-            if committed is not None and offset_key.group_id not in self.groups:
+            if committed is not None:
                 self._ensure_group(offset_key.group_id)
         elif isinstance(record, GroupRecord):
             self._replay_classic(record)

@@ -44,11 +44,12 @@ def handle(
 
 def _expected(services: Services, repeated: RepeatedCommit, commit: "_Commit") -> Expected:
     """Commits the same partitions again, as long as the metadata is what it was."""
-    image, requests = services.image, services.metrics.requests
+    # Not the image itself: a connection that falls silent would keep an old one alive.
+    known_at, requests = services.image.offset, services.metrics.requests
 
     def answer(buffer: memoryview, start: int, end: int) -> bytes | Deferred | None:
         found = repeated.offsets_in(buffer, start, end)
-        if found is None or services.image is not image:
+        if found is None or services.image.offset != known_at:
             return None
         requests[_OFFSET_COMMIT] += 1
         correlation_id, offsets = found
