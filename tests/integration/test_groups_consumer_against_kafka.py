@@ -79,6 +79,24 @@ def joining(group: str, member: str, *topics: str, **more: Any) -> dict[str, Any
     return beat_fields(group, member, 0, **fields)
 
 
+def topic(talk: Talk, name: str, partitions: int = 1) -> UUID:
+    """Create a topic and wait until the group coordinator can assign it.
+
+    Kafka's coordinator hears of a topic, and of all that was decided before it, after the rest of
+    the broker does.
+    """
+    made = talk.topic(name, partitions)
+    deadline = time.monotonic() + 30
+    while True:
+        probe = talk.name(f"probe-{time.monotonic_ns()}")
+        joined = talk.quietly(BEAT, 1, **joining(probe, "probe", talk.name(name)))
+        talk.quietly(BEAT, 1, **beat_fields(probe, "probe", -1))
+        if joined.assignment and joined.assignment.topic_partitions:
+            return made
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # a poll: the protocol has no way to be told
+
+
 def describe(talk: Talk, group: str, version: int = 1) -> None:
     asked = {"group_ids": [group, "no such group"], "include_authorized_operations": True}
     talk.ask(DESCRIBE, version, **asked)
@@ -125,7 +143,7 @@ def fetch(talk: Talk, group: str, topic_id: UUID, member: str | None, epoch: int
 
 def share_a_topic(talk: Talk, version: int) -> None:
     """One member, a second one that takes half, and each of them goes."""
-    topic_id = talk.topic("t", 2)
+    topic_id = topic(talk, "t", 2)
     name, group = talk.name("t"), talk.name("share")
     ask = lambda **fields: talk.ask(BEAT, version, **fields)  # noqa: E731  # one word a step
     ask(**joining(group, "one", name))
@@ -180,7 +198,7 @@ def share_a_topic(talk: Talk, version: int) -> None:
 
 def be_refused(talk: Talk, version: int) -> None:
     """What no group takes."""
-    topic_id = talk.topic("t", 1)
+    topic_id = topic(talk, "t", 1)
     name, group = talk.name("t"), talk.name("refused")
     ask = lambda **fields: talk.ask(BEAT, version, **fields)  # noqa: E731  # one word a step
     for more in (
@@ -217,7 +235,7 @@ def be_refused(talk: Talk, version: int) -> None:
 
 def use_an_expression(talk: Talk) -> None:
     """Topics by a regular expression; Kafka looks them up a little later."""
-    talk.topic("x1", 1)
+    topic(talk, "x1", 1)
     group = talk.name("regex")
     for regex in ("[", "(", "*", "a{1001}", "(?=x)", "(a)\\1", "\\p{Nope}"):
         fields = joining(group, "bad", subscribed_topic_regex=regex)
@@ -241,7 +259,7 @@ def _settle(talk: Talk, group: str, member: str, first: dict[str, Any]) -> None:
 
 def be_static(talk: Talk, version: int) -> None:
     """A static member leaves for a while, is replaced, and its old self is fenced."""
-    topic_id = talk.topic("t", 2)
+    topic_id = topic(talk, "t", 2)
     name, group = talk.name("t"), talk.name("static")
     box = {"instance_id": "box"}
     ask = lambda **fields: talk.ask(BEAT, version, **fields)  # noqa: E731  # one word a step
@@ -304,7 +322,7 @@ def sync_fields(group: str, member: str, generation: int, **more: Any) -> dict[s
 
 def turn_over(talk: Talk) -> None:
     """A classic group becomes a consumer group, and a classic group again."""
-    topic_id = talk.topic("t", 2)
+    topic_id = topic(talk, "t", 2)
     name, group = talk.name("t"), talk.name("turning")
     old = talk.ask(JOIN, 9, **join_fields(group, "", name)).member_id
     talk.ask(JOIN, 9, **join_fields(group, old, name))
@@ -363,17 +381,17 @@ def turn_over(talk: Talk) -> None:
 
 def change_topics(talk: Talk) -> None:
     """Partitions are added, and a topic goes."""
-    topic_id = talk.topic("t", 1)
+    topic_id = topic(talk, "t", 1)
     name, group = talk.name("t"), talk.name("changing")
     talk.ask(BEAT, 1, **joining(group, "one", name))
     more = [{"name": name, "count": 3, "assignments": None}]
     talk.quietly(ApiKey.CREATE_PARTITIONS, 3, topics=more, timeout=10_000, validate_only=False)
-    talk.settle()
+    topic(talk, "later")
     talk.ask(BEAT, 1, **beat_fields(group, "one", 2, topic_partitions=owning(topic_id, 0)))
     describe(talk, group)
     gone = [{"name": name, "topic_id": None}]
     talk.quietly(ApiKey.DELETE_TOPICS, 6, topics=gone, timeout=10_000)
-    talk.settle()
+    topic(talk, "last")
     talk.ask(BEAT, 1, **beat_fields(group, "one", 3, topic_partitions=owning(topic_id, 0, 1, 2)))
     describe(talk, group)
 
