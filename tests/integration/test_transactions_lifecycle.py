@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import pytest
@@ -88,13 +89,14 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(versi
         assert speaker.init().error_code == ErrorCode.NONE  # whoever comes next gets on
 
 
+TWO_PHASES = {
+    "transaction.two.phase.commit.enable": "true",
+    "unstable.api.versions.enable": "true",
+}
+
+
 def test_a_transaction_of_two_phases_waits_for_its_outside_coordinator() -> None:
-    config = {
-        **OFTEN,
-        "transaction.two.phase.commit.enable": "true",
-        "unstable.api.versions.enable": "true",
-    }
-    with Cluster(config=config) as cluster, talking(cluster) as talk:
+    with Cluster(config={**OFTEN, **TWO_PHASES}) as cluster, talking(cluster) as talk:
         speaker = begun(talk, version=6, transaction_timeout=1, enable2_pc=True)
         hasty = Speaker(talk, "hasty", "hasty")
         hasty.init(transaction_timeout=1)
@@ -103,6 +105,35 @@ def test_a_transaction_of_two_phases_waits_for_its_outside_coordinator() -> None
         until(lambda: state_of(hasty).transaction_state == "CompleteAbort")
         assert state_of(speaker).transaction_state == "Ongoing"
         assert speaker.end(5, is_commit=True).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_prepared_transaction_outlives_its_producer_and_the_broker(is_commit: bool) -> None:
+    asked = {"version": 6, "enable2_pc": True, "keep_prepared_txn": True}
+    with Cluster(config=TWO_PHASES) as cluster:
+        with talking(cluster) as talk:
+            dead = begun(talk, **asked)
+            dead.produce(12, 0, 2)
+        cluster.kill()
+        cluster.start()
+        with talking(cluster) as talk:
+            successor = copy(dead)
+            successor.sequences = {}
+            dead.talk = successor.talk = talk
+            until(lambda: successor.init(**asked).error_code == ErrorCode.NONE)
+            answer = successor.init(**asked)
+            prepared = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+            assert prepared == (dead.producer_id, dead.epoch)
+            assert successor.epoch > dead.epoch
+            assert stable_offset(successor) == (0, 2)
+            assert code_of(successor.produce(12, 1)) == ErrorCode.INVALID_TXN_STATE
+            assert dead.end(5, is_commit=not is_commit).error_code == ErrorCode.PRODUCER_FENCED
+            assert successor.end(5, is_commit=is_commit).error_code == ErrorCode.NONE
+            assert stable_offset(successor) == (3, 3)
+            ended = "CompleteCommit" if is_commit else "CompleteAbort"
+            assert state_of(successor).transaction_state == ended
+            assert code_of(successor.produce(12, 1)) == ErrorCode.NONE  # one of its own
+            assert successor.end(5, is_commit=True).error_code == ErrorCode.NONE
 
 
 def test_an_id_that_nobody_uses_is_forgotten() -> None:

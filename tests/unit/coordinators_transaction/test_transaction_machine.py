@@ -29,7 +29,7 @@ PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 TIMEOUT_MS = 100
 EXPIRATION_MS = 10_000
 # Close to the end of the epochs, so that running out of them is met.
-KINDS = ["begin", "go on", "add", "add", "add", "end", "end", "late end", "late end"]
+KINDS = ["begin", "keep", "go on", "add", "add", "add", "end", "end", "late end", "late end"]
 KINDS += ["markers", "markers", "whole", "time", "much time"]
 RARELY = st.sampled_from([False] * 7 + [True])
 FIRST_EPOCHS = st.sampled_from([0, 0, PRODUCER_EPOCH_MAX - 4, PRODUCER_EPOCH_MAX - 2])
@@ -72,6 +72,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.ends: list[SentEnd] = []
         self.latest: Client | None = None  # the producer that was not replaced yet
         self.highest: dict[int, int] = {}
+        self.told: set[ProducerIdentity] = set()
 
     # The world around the machine
 
@@ -94,38 +95,42 @@ class TransactionMachine(RuleBasedStateMachine):
         self.next_producer_id += 1
         return self.next_producer_id
 
-    def init(self, expected: ProducerIdentity | None, *, fails: bool) -> ProducerIdentity | None:
+    def init(
+        self, expected: ProducerIdentity | None, *, fails: bool, keeps: bool = False
+    ) -> ProducerIdentity | None:
         transaction = self.shard.get_or_new(NAME, self.new_producer_id(), TIMEOUT_MS, self.now_ms)
         try:
-            if transaction.must_abort_first(expected):
+            is_open = transaction.check_open(expected)
+            if is_open and not keeps:
                 if self.write(
                     transaction.decide_fencing_abort(server_version=2, now_ms=self.now_ms),
                     fails=fails,
                 ):
                     self.outcomes[self.serial] = False
                 return None
+            decide = transaction.decide_keep if is_open else transaction.decide_init
+            asked = {"timeout_ms": TIMEOUT_MS, "expected": expected, "now_ms": self.now_ms}
             try:
-                decided = transaction.decide_init(
-                    timeout_ms=TIMEOUT_MS,
-                    expected=expected,
-                    spare_producer_id=None,
-                    now_ms=self.now_ms,
-                )
+                decided = decide(**asked, spare_producer_id=None)
             except ProducerIdNeeded:
-                decided = transaction.decide_init(
-                    timeout_ms=TIMEOUT_MS,
-                    expected=expected,
-                    spare_producer_id=self.new_producer_id(),
-                    now_ms=self.now_ms,
-                )
+                decided = decide(**asked, spare_producer_id=self.new_producer_id())
         except KafkaError as error:
             check_refusal(error)
             return None
+        before = transaction.current
         if not self.write(decided, fails=fails):
             return None
-        return decided.identity
+        if is_open:
+            assert decided.identity == before.identity, "another's transaction was kept"
+            assert decided.partitions == before.partitions
+        if expected is None:
+            assert decided.client not in self.told, "two producers are told to be the same"
+        self.told.add(decided.client)
+        return decided.client
 
-    def a_producer_begins(self, version: int, epoch: int, *, fails: bool) -> None:
+    def a_producer_begins(
+        self, version: int, epoch: int, *, fails: bool, keeps: bool = False
+    ) -> None:
         if not self.shard.transactions and epoch:
             old = TransactionMetadata(
                 self.new_producer_id(),
@@ -137,9 +142,10 @@ class TransactionMachine(RuleBasedStateMachine):
             record = transaction_record(NAME, old, transaction_version=2)
             self.log.append(record)
             self.shard.replay(-1, *record)
-        identity = self.init(None, fails=fails)
+        identity = self.init(None, fails=fails, keeps=keeps)
         if identity is not None:
-            self.latest = Client(identity, version, self.serial + 1)
+            is_kept = self.shard.transactions[NAME].current.is_kept
+            self.latest = Client(identity, version, self.serial + (not is_kept))
             self.clients.append(self.latest)
 
     def a_producer_goes_on_after_an_error(self, client: Client, *, fails: bool) -> None:
@@ -163,7 +169,8 @@ class TransactionMachine(RuleBasedStateMachine):
         except KafkaError as error:
             check_refusal(error)
             return
-        assert client.identity == transaction.current.identity, "a zombie added a partition"
+        assert client.identity == transaction.current.client, "a zombie added a partition"
+        assert not transaction.current.is_kept, "a kept transaction got a partition"
         if decided is not None and self.write(decided, fails=fails):
             assert at in transaction.current.partitions
             if not was_open:
@@ -200,6 +207,7 @@ class TransactionMachine(RuleBasedStateMachine):
             if bumps and sent.serial in self.outcomes:
                 assert self.outcomes[sent.serial] is sent.request.is_commit
             return
+        assert ProducerIdentity(*sent.request[:2]) == before.client, "a zombie ended it"
         if before.state is TransactionState.ONGOING and bumps:
             assert sent.serial == self.serial, "it was meant for another transaction"
         if before.state is not TransactionState.ONGOING:
@@ -211,8 +219,10 @@ class TransactionMachine(RuleBasedStateMachine):
         else:
             self.serial += 1  # an empty one
             self.outcomes[self.serial] = False
-        identity = transaction.identity_after_end()
+        identity = transaction.current.client
         if bumps:
+            assert identity not in self.told, "two producers are told to be the same"
+            self.told.add(identity)
             assert identity != ProducerIdentity(*sent.request[:2]), "the epoch was not bumped"
             if client.identity == ProducerIdentity(*sent.request[:2]):
                 client.identity = identity
@@ -232,7 +242,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def all_markers_are_written(self, *, fails: bool) -> None:
         transaction = self.shard.transactions.get(NAME)
         if transaction is not None and transaction.state in PREPARED:
-            was = transaction.identity_after_end()
+            was = transaction.current.client
             if self.write(transaction.decide_complete(now_ms=self.now_ms), fails=fails):
                 assert transaction.current.identity == was
                 assert not transaction.current.partitions
@@ -258,9 +268,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def something_happens(
         self, data: st.DataObject, kind: str, is_commit: bool, fails: bool
     ) -> None:
-        if kind == "begin" or not self.clients:
+        if kind in ("begin", "keep") or not self.clients:
             version, epoch = data.draw(st.sampled_from([1, 2, 2])), data.draw(FIRST_EPOCHS)
-            self.a_producer_begins(version, epoch, fails=fails)
+            self.a_producer_begins(version, epoch, fails=fails, keeps=kind == "keep")
             return
         client = data.draw(st.sampled_from([*self.clients[-3:], self.clients[-1]]))
         if kind == "go on":
@@ -297,10 +307,13 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def epochs_never_go_back(self) -> None:
         for transaction in self.shard.transactions.values():
-            producer_id, epoch = transaction.current.identity
+            current = transaction.current
+            producer_id, epoch = current.identity
             assert epoch >= self.highest.get(producer_id, -1)
             assert epoch <= PRODUCER_EPOCH_MAX
             self.highest[producer_id] = epoch
+            if current.is_kept and current.next_producer_id == producer_id:
+                assert current.next_producer_epoch > epoch
 
 
 TransactionMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)

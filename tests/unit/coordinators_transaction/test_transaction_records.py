@@ -35,6 +35,7 @@ def metadata(draw: st.DrawFn) -> TransactionMetadata:
         draw(INT64),
         draw(INT64),
         draw(INT64),
+        draw(st.integers(-1, 2**15 - 1)),
         client_version=draw(st.integers(0, 2)),
     )
 
@@ -55,7 +56,9 @@ def test_a_legacy_record_loses_only_what_it_has_no_room_for(value: TransactionMe
     record = transaction_record("x", value, transaction_version=0)
     assert record.value is not None
     assert record.value[:2] == b"\0\0"
-    kept = value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
+    kept = value._replace(
+        previous_producer_id=-1, next_producer_id=-1, next_producer_epoch=-1, client_version=0
+    )
     assert decode_value(record.value) == kept
 
 

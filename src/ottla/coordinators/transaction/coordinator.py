@@ -24,9 +24,11 @@ from ottla.coordinators.runtime import CoordinatorRuntime, EndMarker, Led, LoadS
 from ottla.coordinators.transaction.marker_writer import MarkerWriter
 from ottla.coordinators.transaction.markers import NO_LEADER, MarkerQueue, Owner
 from ottla.coordinators.transaction.metadata import (
+    EPOCH_BUMPING_VERSION,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
+    NOBODY,
     ProducerIdentity,
     TransactionMetadata,
 )
@@ -66,8 +68,8 @@ _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 class InitResult(NamedTuple):
     error_code: ErrorCode
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    producer: ProducerIdentity = NOBODY
+    ongoing: ProducerIdentity = NOBODY  # whose transaction was kept for this one to end
 
 
 class EndResult(NamedTuple):
@@ -159,6 +161,7 @@ class TransactionCoordinator:
                         NO_TIMEOUT_MS if is_two_phase else timeout_ms,
                         expected,
                         spare,
+                        keeps_prepared=keeps_prepared,
                     )
                 except ProducerIdNeeded:
                     spare = await self._new_producer_id()
@@ -172,7 +175,9 @@ class TransactionCoordinator:
         _check_id(transactional_id)
         if is_two_phase and not config.transaction_two_phase_commit_enable:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if keeps_prepared:
+        if keeps_prepared and not (
+            config.transaction_two_phase_commit_enable and self._version() >= EPOCH_BUMPING_VERSION
+        ):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not is_two_phase and not 0 < timeout_ms <= config.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -183,6 +188,8 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdentity | None,
         spare_producer_id: int | None,
+        *,
+        keeps_prepared: bool,
     ) -> InitResult:
         led = self._led(transactional_id)
         now_ms = self._now_ms()
@@ -193,17 +200,21 @@ class TransactionCoordinator:
             transaction = led.shard.get_or_new(
                 transactional_id, spare_producer_id, timeout_ms, now_ms
             )
-        if transaction.must_abort_first(expected):
+        is_open = transaction.check_open(expected)
+        if is_open and not keeps_prepared:
             code = await self._abort_and_fence(led, transaction)
             return InitResult(ErrorCode.CONCURRENT_TRANSACTIONS if code is _NONE else code)
-        decided = transaction.decide_init(
+        decide = transaction.decide_keep if is_open else transaction.decide_init
+        decided = decide(
             timeout_ms=timeout_ms,
             expected=expected,
             spare_producer_id=spare_producer_id,
             now_ms=now_ms,
         )
         code = await self._written(led, transaction, decided)
-        return InitResult(code, *decided.identity) if code is _NONE else InitResult(code)
+        if code is not _NONE:
+            return InitResult(code)
+        return InitResult(code, decided.client, decided.identity if is_open else NOBODY)
 
     def add_partitions(
         self,
@@ -266,14 +277,14 @@ class TransactionCoordinator:
             request, spare_producer_id=spare_producer_id, now_ms=self._now_ms()
         )
         if decided is None:
-            return EndResult(_NONE, *transaction.current.identity)
+            return EndResult(_NONE, *transaction.current.client)
         answer: asyncio.Future[EndResult] = asyncio.get_running_loop().create_future()
 
         def on_done(code: ErrorCode) -> None:
             if code is not _NONE:
                 result = EndResult(code)
             else:
-                result = EndResult(_NONE, *transaction.identity_after_end())
+                result = EndResult(_NONE, *transaction.current.client)
                 self._send_markers(led, transaction)
             if not answer.done():
                 answer.set_result(result)

@@ -26,6 +26,9 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
+NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
 class TransactionMetadata(NamedTuple):
     producer_id: int
     producer_epoch: int
@@ -36,12 +39,9 @@ class TransactionMetadata(NamedTuple):
     last_update_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID  # takes over when this transaction is complete
+    next_producer_epoch: int = NO_PRODUCER_EPOCH  # with it; none is 0, as after an overflow
     last_producer_epoch: int = NO_PRODUCER_EPOCH  # that the producer had before; not in the log
     client_version: int = 0  # of transactions, as the client spoke when it came to this state
-
-    @property
-    def is_epoch_exhausted(self) -> bool:
-        return self.producer_epoch >= EXHAUSTED_FROM
 
     @property
     def bumps_epoch(self) -> bool:
@@ -49,4 +49,17 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def identity(self) -> ProducerIdentity:
+        """Whose transaction it is: its records and its markers bear this."""
         return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def client(self) -> ProducerIdentity:
+        """Who the producer is by now: another than `identity` once its successor is decided."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.identity
+        return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def is_kept(self) -> bool:
+        """A later producer found the transaction open and is there only to end it (KIP-939)."""
+        return self.next_producer_epoch != NO_PRODUCER_EPOCH

@@ -4,7 +4,7 @@ The key is version 0: the transactional id. The value is version 1 (flexible) wh
 has finalized `transaction.version` 1 or later, else version 0; both are read.
 
 Pure. Invariant: decoding what was encoded gives the same metadata, but for what the log does not
-hold: the last producer epoch, and in version 0 the producer ids around this one and the client's
+hold: the last producer epoch, and in version 0 the producers around this one and the client's
 version.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.coordinators.record_fields import FieldReader, corrupt
 from ottla.coordinators.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TransactionMetadata,
 )
@@ -34,6 +35,7 @@ _END = Struct(">qq")
 _PREVIOUS_PRODUCER_ID_TAG = 0
 _NEXT_PRODUCER_ID_TAG = 1
 _CLIENT_VERSION_TAG = 2
+_NEXT_PRODUCER_EPOCH_TAG = 3
 
 
 class TransactionRecord(NamedTuple):
@@ -89,6 +91,7 @@ def decode_value(value: bytes) -> TransactionMetadata:
         last_update_ms,
         _tagged(tags, _PREVIOUS_PRODUCER_ID_TAG, _LONG, NO_PRODUCER_ID),
         _tagged(tags, _NEXT_PRODUCER_ID_TAG, _LONG, NO_PRODUCER_ID),
+        _tagged(tags, _NEXT_PRODUCER_EPOCH_TAG, _SHORT, NO_PRODUCER_EPOCH),
         client_version=_tagged(tags, _CLIENT_VERSION_TAG, _SHORT, 0),
     )
 
@@ -147,6 +150,8 @@ def _encode_flexible(metadata: TransactionMetadata) -> bytes:
         tags.append(b"\1\x08" + _LONG.pack(metadata.next_producer_id))
     if metadata.client_version:
         tags.append(b"\2\x02" + _SHORT.pack(metadata.client_version))
+    if metadata.next_producer_epoch != NO_PRODUCER_EPOCH:
+        tags.append(b"\3\x02" + _SHORT.pack(metadata.next_producer_epoch))
     return b"".join((*parts, unsigned_varint(len(tags)), *tags))
 
 

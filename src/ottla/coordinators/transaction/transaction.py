@@ -11,6 +11,10 @@ begins, so a message of an earlier transaction of the same producer cannot be to
 the present transaction; since v2 it changes with every transaction (KIP-890), and an EndTxn that
 comes late, or twice, is recognised by the epoch it was sent with.
 
+A transaction that an outside coordinator prepared outlives its producer: the next one asks to keep
+it and is only there to end it (KIP-939). Then two identities are known, whose transaction it is and
+who the client is by now (`TransactionMetadata.client`); whoever came before is fenced.
+
 Pure; owned by the shard. Invariants: an epoch never goes back while the producer id stays; a
 state is entered only from those that `states.PREVIOUS` names; only one step is under way.
 """
@@ -74,7 +78,7 @@ class Transaction:
     ) -> TransactionMetadata:
         """The producer begins anew, or goes on after an error as who it says it is (KIP-360).
 
-        Not while its transaction is open: see `must_abort_first`.
+        Not while its transaction is open: see `check_open`.
         """
         current = self.current
         self._check_idle()
@@ -91,50 +95,74 @@ class Transaction:
             next_producer_id=NO_PRODUCER_ID,
             client_version=0,
         )
-        if current.is_epoch_exhausted and (
-            expected is None or expected.producer_epoch == current.producer_epoch
-        ):
-            if spare_producer_id is None:
-                raise ProducerIdNeeded
-            last = NO_PRODUCER_EPOCH if expected is None else current.producer_epoch
-            return self._enter(
-                begun._replace(
-                    producer_id=spare_producer_id, producer_epoch=0, last_producer_epoch=last
-                )
+        client, last = self._next_client(expected, spare_producer_id)
+        return self._enter(
+            begun._replace(
+                producer_id=client.producer_id,
+                producer_epoch=client.producer_epoch,
+                last_producer_epoch=last,
             )
-        epoch, last = self._next_epoch(expected)
-        return self._enter(begun._replace(producer_epoch=epoch, last_producer_epoch=last))
+        )
 
-    def must_abort_first(self, expected: ProducerIdentity | None) -> bool:
+    def decide_keep(
+        self,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        spare_producer_id: int | None,
+        now_ms: int,
+    ) -> TransactionMetadata:
+        """Another producer begins and may only end what is open, with who it is from now on."""
+        client, last = self._next_client(expected, spare_producer_id)
+        return self._enter(
+            self.current._replace(
+                timeout_ms=timeout_ms,
+                last_update_ms=now_ms,
+                previous_producer_id=self.current.client.producer_id,
+                next_producer_id=client.producer_id,
+                next_producer_epoch=client.producer_epoch,
+                last_producer_epoch=last,
+            )
+        )
+
+    def check_open(self, expected: ProducerIdentity | None) -> bool:
         """Whether a transaction of the producer before is open; raises what refuses the new one."""
         self._check_idle()
         self._check_expected(expected)
         return self.state is TransactionState.ONGOING
 
     def _check_expected(self, expected: ProducerIdentity | None) -> None:
-        current = self.current
+        client = self.current.client
         if (
             expected is None
-            or current.producer_epoch == NO_PRODUCER_EPOCH
-            or expected.producer_id == current.producer_id
+            or client.producer_epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == client.producer_id
         ):
             return
         # Its epochs ran out, it was given another id, and never heard of it.
         if (
-            expected.producer_id != current.previous_producer_id
+            expected.producer_id != self.current.previous_producer_id
             or expected.producer_epoch < EXHAUSTED_FROM
         ):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    def _next_epoch(self, expected: ProducerIdentity | None) -> tuple[int, int]:
-        """The epoch to give, and the one to remember as the producer's last."""
-        epoch, last = self.current.producer_epoch, self.current.last_producer_epoch
+    def _next_client(
+        self, expected: ProducerIdentity | None, spare_producer_id: int | None
+    ) -> tuple[ProducerIdentity, int]:
+        """Who begins, and the epoch to remember as the producer's last."""
+        (producer_id, epoch), last = self.current.client, self.current.last_producer_epoch
+        if epoch >= EXHAUSTED_FROM and (expected is None or expected.producer_epoch == epoch):
+            if spare_producer_id is None:
+                raise ProducerIdNeeded
+            following = ProducerIdentity(spare_producer_id, 0)
+            return following, NO_PRODUCER_EPOCH if expected is None else epoch
         if expected is None:
-            return epoch + 1, NO_PRODUCER_EPOCH
+            return ProducerIdentity(producer_id, epoch + 1), NO_PRODUCER_EPOCH
         if epoch == NO_PRODUCER_EPOCH or expected.producer_epoch == epoch:
-            return epoch + 1, epoch
+            return ProducerIdentity(producer_id, epoch + 1), epoch
         if expected.producer_epoch == last:
-            return epoch, last  # it asks again, as it did not get the answer
+            # It asks again, as it did not get the answer.
+            return ProducerIdentity(producer_id, epoch), last
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     # Partitions
@@ -152,8 +180,7 @@ class Transaction:
         # A pending step may be the change to another producer id, so it is awaited first.
         self._check_idle()
         self._check_producer(producer)
-        if current.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self._check_extensible()
         is_open = current.state is TransactionState.ONGOING
         if is_open and partitions <= current.partitions:
             return None
@@ -173,8 +200,7 @@ class Transaction:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether each belongs to the transaction that is open."""
         self._check_producer(producer)
-        if self.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self._check_extensible()
         held = self.current.partitions
         return {
             one: ErrorCode.NONE if one in held else ErrorCode.TRANSACTION_ABORTABLE
@@ -182,10 +208,18 @@ class Transaction:
         }
 
     def _check_producer(self, producer: ProducerIdentity) -> None:
-        if producer.producer_id != self.current.producer_id:
+        current = self.current
+        client = current.client
+        if producer.producer_id not in (client.producer_id, current.producer_id):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer.producer_epoch != self.current.producer_epoch:
+        if producer != client:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def _check_extensible(self) -> None:
+        if self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.current.is_kept:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
     # Ending
 
@@ -204,7 +238,7 @@ class Transaction:
         self._check_idle()
         state = self.state
         if state is TransactionState.ONGOING:
-            return self._prepared(request, NO_PRODUCER_ID, now_ms)
+            return self._prepared(request, None, now_ms)
         if state is _complete(request.is_commit):
             return None
         if state is _prepared_state(request.is_commit):
@@ -216,23 +250,25 @@ class Transaction:
     ) -> TransactionMetadata | None:
         self._check_idle()
         current, state, epoch = self.current, self.state, request.producer_epoch
+        client = current.client
         is_after_overflow = (
             current.previous_producer_id == request.producer_id
             and epoch == EXHAUSTED_FROM
-            and current.producer_epoch == 0
+            and client.producer_epoch == 0
         )
+        is_of_client = request.producer_id == client.producer_id
         is_repeated = is_after_overflow or (
-            current.bumps_epoch and current.producer_epoch == epoch + 1
+            is_of_client and current.bumps_epoch and client.producer_epoch == epoch + 1
         )
-        if request.producer_id != current.producer_id and not is_after_overflow:
+        if not (is_of_client or is_after_overflow or request.producer_id == current.producer_id):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        is_present = epoch == current.producer_epoch
+        is_present = is_of_client and epoch == client.producer_epoch
         may_be_repeated = state in PREPARED or state in _COMPLETE
         may_be_present = state not in PREPARED
         if not ((is_present and may_be_present) or (is_repeated and may_be_repeated)):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if state is TransactionState.ONGOING:
-            return self._prepared(request, self._next_producer_id(spare_producer_id), now_ms)
+            return self._prepared(request, spare_producer_id, now_ms)
         if state in PREPARED:
             if state is _prepared_state(request.is_commit):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -244,7 +280,7 @@ class Transaction:
         if request.is_commit:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         # Nothing was added yet; a produce of this epoch that is still on its way is fenced.
-        return self._prepared(request, self._next_producer_id(spare_producer_id), now_ms)
+        return self._prepared(request, spare_producer_id, now_ms)
 
     def decide_fencing_abort(self, *, server_version: int, now_ms: int) -> TransactionMetadata:
         """Abort the open transaction and fence its producer: a successor came, or its time is up.
@@ -259,8 +295,11 @@ class Transaction:
                 producer_epoch=min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX),
                 state=TransactionState.PREPARE_ABORT,
                 last_update_ms=now_ms,
-                previous_producer_id=current.producer_id,
-                last_producer_epoch=current.producer_epoch if bumps else NO_PRODUCER_EPOCH,
+                previous_producer_id=current.client.producer_id,
+                next_producer_epoch=min(current.next_producer_epoch + 1, PRODUCER_EPOCH_MAX)
+                if current.is_kept
+                else NO_PRODUCER_EPOCH,
+                last_producer_epoch=current.client.producer_epoch if bumps else NO_PRODUCER_EPOCH,
                 client_version=server_version if bumps else 0,
             )
         )
@@ -269,52 +308,60 @@ class Transaction:
         """Every partition has its marker."""
         self._check_idle()
         current = self.current
-        takes_over = current.bumps_epoch and current.next_producer_id != NO_PRODUCER_ID
+        producer_id, epoch = current.client
         return self._enter(
             current._replace(
-                producer_id=current.next_producer_id if takes_over else current.producer_id,
-                producer_epoch=0 if takes_over else current.producer_epoch,
+                producer_id=producer_id,
+                producer_epoch=epoch,
                 state=_complete(self.state is TransactionState.PREPARE_COMMIT),
                 partitions=frozenset(),
                 last_update_ms=now_ms,
-                previous_producer_id=current.producer_id,
+                previous_producer_id=current.previous_producer_id
+                if current.is_kept
+                else current.producer_id,
                 next_producer_id=NO_PRODUCER_ID,
+                next_producer_epoch=NO_PRODUCER_EPOCH,
             )
         )
 
-    def identity_after_end(self) -> ProducerIdentity:
-        """Who the producer is in its next transaction, once this one is prepared."""
-        current = self.current
-        if current.bumps_epoch and current.next_producer_id != NO_PRODUCER_ID:
-            return ProducerIdentity(current.next_producer_id, 0)
-        return current.identity
-
-    def _next_producer_id(self, spare_producer_id: int | None) -> int:
-        if not self.current.is_epoch_exhausted:
-            return NO_PRODUCER_ID
-        if spare_producer_id is None:
-            raise ProducerIdNeeded
-        return spare_producer_id
-
     def _prepared(
-        self, request: EndRequest, next_producer_id: int, now_ms: int
+        self, request: EndRequest, spare_producer_id: int | None, now_ms: int
     ) -> TransactionMetadata:
         current = self.current
         bumps = request.client_version >= EPOCH_BUMPING_VERSION
         is_open = current.state is TransactionState.ONGOING
-        return self._enter(
-            current._replace(
-                producer_epoch=current.producer_epoch + bumps,
-                state=_prepared_state(request.is_commit),
-                start_ms=current.start_ms if is_open else now_ms,
-                last_update_ms=now_ms,
-                previous_producer_id=current.producer_id,
-                next_producer_id=next_producer_id,
-                last_producer_epoch=current.producer_epoch
-                if bumps
-                else current.last_producer_epoch,
-                client_version=request.client_version,
-            )
+        prepared = current._replace(
+            producer_epoch=current.producer_epoch + bumps,
+            state=_prepared_state(request.is_commit),
+            start_ms=current.start_ms if is_open else now_ms,
+            last_update_ms=now_ms,
+            previous_producer_id=current.client.producer_id,
+            client_version=request.client_version,
+        )
+        return self._enter(self._succeeded(prepared, spare_producer_id) if bumps else prepared)
+
+    def _succeeded(
+        self, prepared: TransactionMetadata, spare_producer_id: int | None
+    ) -> TransactionMetadata:
+        """The prepared transaction with who its producer is afterwards.
+
+        Also one that is there only to end it gets another epoch: its EndTxn, if it comes again,
+        must not end a later transaction.
+        """
+        producer_id, epoch = self.current.client
+        is_kept = self.current.is_kept
+        if epoch >= EXHAUSTED_FROM:
+            if spare_producer_id is None:
+                raise ProducerIdNeeded
+            following = ProducerIdentity(spare_producer_id, 0 if is_kept else NO_PRODUCER_EPOCH)
+        elif is_kept:
+            following = ProducerIdentity(producer_id, epoch + 1)
+        else:
+            following = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)  # this one goes on
+        return prepared._replace(
+            next_producer_id=following.producer_id,
+            next_producer_epoch=following.producer_epoch,
+            last_producer_epoch=epoch,
         )
 
     # Time

@@ -4,8 +4,9 @@ Versions 0 to 5, and 6 where unstable versions are offered. Without a transactio
 gets a fresh id at epoch 0, also when the producer names the one that it had: its old sequence
 numbers are not continued (KIP-360). With one, whoever used it before is fenced, and what that one
 left open is aborted first. Version 6 can ask for transactions that an outside coordinator ends
-(KIP-939): such a transaction has no timeout. To keep one that is prepared is refused, as in Apache
-Kafka 4.3.
+(KIP-939), which have no timeout, and, after such a producer died, for the transaction that it left
+open to be kept: the answer says whose it is, and the new producer may only end it. Apache Kafka 4.3
+refuses the latter.
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ottla.coordinators.transaction.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NOBODY,
     ProducerIdentity,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -22,8 +24,7 @@ from ottla.server.services import Services
 
 PRODUCER_FENCED_FROM = 4
 UNSTABLE_VERSION = 6
-NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-_REFUSED = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+_REFUSED = NOBODY._asdict()
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
@@ -51,4 +52,8 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
     code = result.error_code
     if code is ErrorCode.PRODUCER_FENCED and call.version < PRODUCER_FENCED_FROM:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return {**result._asdict(), "error_code": code}
+    fields = {"error_code": code, **result.producer._asdict()}
+    if call.version >= UNSTABLE_VERSION:
+        fields["ongoing_txn_producer_id"] = result.ongoing.producer_id
+        fields["ongoing_txn_producer_epoch"] = result.ongoing.producer_epoch
+    return fields
