@@ -58,6 +58,7 @@ spark: $(STAMP)
 
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
+	@tools/install_system.sh kcat:kcat
 	$(PYTEST) -n 2 --dist loadfile compat
 
 # The same for hours: simulations from thousands of seeds, twenty minutes of histories, Spark killed at every step.
@@ -78,6 +79,7 @@ fuzz: $(STAMP)
 
 # Ottla and Apache Kafka in one run; writes docs/benchmarks.md.
 bench: $(STAMP)
+	@tools/install_system.sh kcat:kcat java:default-jre-headless
 	$(BIN)/python -m bench
 
 lock:
