@@ -127,6 +127,7 @@ GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How long the coordinator gathers records before it writes them; -1 adapts to the load.",
         validator=Between(-1),
+        used=True,
     ),
     integer(
         "group.coordinator.background.threads",

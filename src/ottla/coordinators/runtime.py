@@ -5,7 +5,8 @@ they go to the partition's log and change the shard's state only when the log ha
 (the high watermark has passed them), and only then is anybody told. So whatever a client was
 told survives this broker, and a broker that takes over replays the same records into the same
 state. On a single replica a record is committed as it is written, and a write is done in the
-call that asked for it.
+call that asked for it. Small writes that come by the thousand, commits of offsets, are gathered
+for a turn of the loop and share a batch: most of their cost is the batch's.
 
 A new leader reads its partition from the start to the end before it serves, a buffer at a time
 and in slices, so that neither the disk nor a long log holds up the loop; clients are told
@@ -43,16 +44,23 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
+from ottla.storage.log import AppendResult
 from ottla.storage.slices import LogSlice
 
 log = logging.getLogger(__name__)
 
 NO_PRODUCER_ID = -1
+NOT_WRITTEN = -1
 # Records replayed before others get their turn on the loop: well under a millisecond.
 REPLAY_SLICE_RECORDS = 200
 READ_SLICE_RECORDS = 500  # the same for records that are only read
 # How long a new leader waits, at a time, for the end of its log to be committed.
 COMMIT_WAIT_MS = 5000
+# Writes that share a batch, and what is too large to gain by it: together well below the megabyte
+# that a topic takes.
+GATHERED_WRITES_MAX = 256
+GATHERED_RECORDS_MAX = 16  # of one write
+LINGER_ADAPTIVELY_MS = -1
 
 _RETRY = frozenset(
     (
@@ -62,6 +70,7 @@ _RETRY = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
+_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 _MOVED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 
 
@@ -129,14 +138,13 @@ class _Write:
         self,
         key: str,
         records: Sequence[KeyValue],
-        end_offset: int,
         on_done: OnDone,
         producer_id: int = NO_PRODUCER_ID,
         marker: EndMarker | None = None,
     ) -> None:
         self.key = key
         self.records = records
-        self.end_offset = end_offset
+        self.end_offset = NOT_WRITTEN
         self.on_done: OnDone | None = on_done
         self.producer_id = producer_id
         self.marker = marker
@@ -163,6 +171,7 @@ class Led(Generic[S]):
         self.phase = Phase.LOADING
         self.in_flight: Counter[str] = Counter()  # writes per key that are not committed yet
         self.writes: deque[_Write] = deque()
+        self.gathered: list[_Write] = []  # not in the log yet
         self.on_landed: list[asyncio.Future[None]] = []  # told when a write is no longer in flight
 
     @property
@@ -180,10 +189,15 @@ class Led(Generic[S]):
 
     def abandon(self) -> None:
         """Another broker will decide what becomes of the writes."""
-        while self.writes:
-            write = self.writes.popleft()
+        given_up = [*self.writes, *self.gathered]
+        self.writes.clear()
+        self.gathered.clear()
+        self.fail(given_up, ErrorCode.NOT_COORDINATOR)
+
+    def fail(self, writes: Iterable[_Write], code: ErrorCode) -> None:
+        for write in writes:
             self._land(write)
-            write.finish(ErrorCode.NOT_COORDINATOR)
+            write.finish(code)
 
     def _land(self, write: _Write) -> None:
         self.in_flight[write.key] -= 1
@@ -199,6 +213,7 @@ class LoadSettings(NamedTuple):
     buffer_bytes: int
     write_timeout_ms: int
     codec: Codec = Codec.NONE
+    linger_ms: int = 0  # how long writes are gathered; LINGER_ADAPTIVELY_MS for a turn of the loop
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -309,24 +324,64 @@ class CoordinatorRuntime(Generic[S]):
         if not records:
             on_done(ErrorCode.NONE)
             return
+        self._write_gathered(led)
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        write = _Write(key, records, on_done, producer_id)
         try:
-            self._check_served(led)
-            appended = led.partition.append_guarded(
-                self._batch(records, self._settings().codec, producer),
-                acks=-1,
-                origin=AppendOrigin.COORDINATOR,
-                guard=NO_VERIFICATION_GUARD if producer is None else producer.guard,
-            )
+            appended = self._append(led, records, producer)
         except KafkaError as error:
             on_done(client_error(error.code))
             return
-        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-        self._replay_when_committed(
-            led, _Write(key, records, appended.last_offset + 1, on_done, producer_id)
-        )
+        write.end_offset = appended.last_offset + 1
+        if not led.writes and write.end_offset <= led.partition.high_watermark:
+            # Alone in sync, as on a single broker: it is committed already.
+            write.replay(led.shard)
+            write.finish(ErrorCode.NONE)
+            return
+        led.in_flight[key] += 1
+        self._replay_when_committed(led, [write])
+
+    def gather(self, led: Led[S], key: str, records: Sequence[KeyValue], on_done: OnDone) -> None:
+        """As `write`, in one batch with others that come soon, if the settings let it wait."""
+        linger_ms = self._settings().linger_ms
+        if not linger_ms or len(records) > GATHERED_RECORDS_MAX or not records:
+            self.write(led, key, records, on_done)
+            return
+        if not led.gathered:
+            loop = asyncio.get_running_loop()
+            if linger_ms == LINGER_ADAPTIVELY_MS:
+                loop.call_soon(self._write_gathered, led)
+            else:
+                loop.call_later(linger_ms / 1000, self._write_gathered, led)
+        led.in_flight[key] += 1
+        led.gathered.append(_Write(key, records, on_done))
+        if len(led.gathered) >= GATHERED_WRITES_MAX:
+            self._write_gathered(led)
+
+    def _write_gathered(self, led: Led[S]) -> None:
+        if not led.gathered:
+            return
+        writes, led.gathered = led.gathered, []
+        try:
+            appended = self._append(led, [one for write in writes for one in write.records])
+        except KafkaError as error:
+            if error.code in _TOO_LARGE and len(writes) > 1:
+                for write in writes:
+                    led.gathered = [write]
+                    self._write_gathered(led)
+            else:
+                led.fail(writes, client_error(error.code))
+            return
+        end_offset = appended.base_offset
+        for write in writes:
+            end_offset += len(write.records)
+            write.end_offset = end_offset
+        self._replay_when_committed(led, writes)
 
     def write_marker(self, led: Led[S], marker: EndMarker, on_done: OnDone) -> None:
         """End a transaction that has records in this partition; errors are the log's own."""
+        self._write_gathered(led)
+        write = _Write("", (), on_done, marker=marker)
         try:
             self._check_served(led)
             appended = led.partition.append_guarded(
@@ -338,25 +393,32 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             on_done(error.code)
             return
-        end_offset = appended.last_offset + 1
-        self._replay_when_committed(led, _Write("", (), end_offset, on_done, marker=marker))
+        write.end_offset = appended.last_offset + 1
+        led.in_flight[write.key] += 1
+        self._replay_when_committed(led, [write])
+
+    def _append(
+        self, led: Led[S], records: Sequence[KeyValue], producer: ProducerWrite | None = None
+    ) -> AppendResult:
+        self._check_served(led)
+        return led.partition.append_guarded(
+            self._batch(records, self._settings().codec, producer),
+            acks=-1,
+            origin=AppendOrigin.COORDINATOR,
+            guard=NO_VERIFICATION_GUARD if producer is None else producer.guard,
+        )
 
     def _check_served(self, led: Led[S]) -> None:
         if led.phase is not Phase.ACTIVE:  # one that was given up is not, either
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    def _replay_when_committed(self, led: Led[S], write: _Write) -> None:
-        """Have a write that lies in the log replayed once it is committed."""
-        if not led.writes and write.end_offset <= led.partition.high_watermark:
-            # Alone in sync, as on a single broker: it is committed already.
-            write.replay(led.shard)
-            write.finish(ErrorCode.NONE)
-            return
-        led.in_flight[write.key] += 1
-        led.writes.append(write)
+    def _replay_when_committed(self, led: Led[S], writes: Sequence[_Write]) -> None:
+        """Have writes that lie in the log, and are in flight, replayed once they are committed."""
+        led.writes.extend(writes)
         led.complete_until(led.partition.high_watermark)
-        if write.on_done is not None:
-            self._await_commit(led, write, self._settings().write_timeout_ms)
+        for write in writes:
+            if write.on_done is not None:
+                self._await_commit(led, write, self._settings().write_timeout_ms)
 
     def _await_commit(self, led: Led[S], write: _Write, timeout_ms: int) -> None:
         def on_done(expired: bool) -> None:

@@ -7,9 +7,9 @@ bytes that have arrived, never with the length that a stranger announced.
 
 Answers leave in the order of the requests. A request that can be answered at once is answered
 in the same call, with no task or future. One that waits holds the answers behind it; requests
-behind it are read on only if it is a produce, whose order is settled by its append (as a
-producer with several requests in flight needs). While a client does not read its answers,
-nothing more of it is read.
+behind it are started only if it says so: a produce, whose order is settled by its append (as a
+producer with several requests in flight needs), and commits of offsets among each other. While
+a client does not read its answers, nothing more of it is read.
 
 Owned by the event loop's thread.
 """
@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from functools import partial
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeAlias, cast
@@ -89,11 +90,19 @@ Part: TypeAlias = bytes | bytearray | FileRange
 Answer: TypeAlias = bytes | list[Part] | None
 
 
+class Behind(Enum):
+    """Which requests may be started while one before them waits for its answer."""
+
+    NONE = auto()
+    ALIKE = auto()  # of the same API and version; others might look at what it has yet to do
+    ALL = auto()
+
+
 class Deferred(NamedTuple):
-    """An answer that comes later. `pipelines`: requests behind it may be started meanwhile."""
+    """An answer that comes later."""
 
     answer: Awaitable[Answer]
-    pipelines: bool = False
+    behind: Behind = Behind.NONE
 
 
 class Expected(Protocol):
@@ -126,6 +135,7 @@ class ConnectionOwner(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_alike",
         "_buffers",
         "_expected",
         "_filled",
@@ -164,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes | bytearray] = []
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
         self._is_blocked = False  # an answer must be complete before more is started
+        self._alike: int | None = None  # API key and version of what alone may be started
         self._is_draining = False
         self._is_write_paused = False
         self._is_in_call = False
@@ -285,8 +296,13 @@ class Connection(asyncio.BufferedProtocol):
             start = position + 4
             if start + length > end:
                 break
+            (about,) = ABOUT.unpack_from(view, start)
+            if self._alike is not None and about != self._alike:
+                self._is_blocked = True
+                goes_on = False
+                break
             position = start + length
-            goes_on = self._dispatch(view, start, position)
+            goes_on = self._dispatch(about, view, start, position)
         self._is_in_call = False
         if self.is_closed:
             return
@@ -307,9 +323,9 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._pending) >= PENDING_ANSWERS_MAX
         )
 
-    def _dispatch(self, view: memoryview, start: int, end: int) -> bool:
+    def _dispatch(self, about: int, view: memoryview, start: int, end: int) -> bool:
         """Start one request; whether the next may be started as well."""
-        expected = self._expected.get(ABOUT.unpack_from(view, start)[0])
+        expected = self._expected.get(about)
         answer: Answer | Deferred
         try:
             answer = None if expected is None else expected(view, start, end)
@@ -325,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             out.append(answer)
             return True
         if isinstance(answer, Deferred):
-            self._defer(answer)
+            self._defer(answer, about)
         elif answer is not None:
             self._pending.append(answer)
             self._send_ready()
@@ -368,10 +384,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers out
 
-    def _defer(self, deferred: Deferred) -> None:
+    def _defer(self, deferred: Deferred, about: int) -> None:
         future = asyncio.ensure_future(deferred.answer)
         self._pending.append(future)
-        self._is_blocked = not deferred.pipelines
+        self._is_blocked = deferred.behind is Behind.NONE
+        if deferred.behind is Behind.ALIKE:
+            self._alike = about
         future.add_done_callback(self._on_answer_ready)
 
     def _on_answer_ready(self, future: "asyncio.Future[Answer]") -> None:
@@ -397,6 +415,7 @@ class Connection(asyncio.BufferedProtocol):
             pending.popleft()
             if not pending:
                 self._is_blocked = False
+                self._alike = None
             if isinstance(head, bytes):
                 self._out.append(LENGTH.pack(len(head)))
                 self._out.append(head)

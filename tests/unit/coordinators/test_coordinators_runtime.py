@@ -10,8 +10,22 @@ from uuid import UUID
 import pytest
 
 from ottla.config.topic import TopicConfig
-from ottla.coordinators.runtime import CoordinatorRuntime, Led, LoadSettings
-from ottla.protocol.batches import ControlType, Record, build_batch, control_batch
+from ottla.coordinators.runtime import (
+    GATHERED_RECORDS_MAX,
+    GATHERED_WRITES_MAX,
+    LINGER_ADAPTIVELY_MS,
+    CoordinatorRuntime,
+    Led,
+    LoadSettings,
+)
+from ottla.protocol.batches import (
+    ControlType,
+    Record,
+    build_batch,
+    control_batch,
+    iter_batches,
+    iter_records,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, Epoch
 from ottla.replication.partition import Isolation, PartitionState
@@ -45,19 +59,21 @@ class ListShard:
 class World:
     def __init__(self, directory: Path) -> None:
         self.runtime = real_runtime(offload_threads=1)
-        self.logs = LogManager(self.runtime, [str(directory)], config_of=lambda _: TopicConfig())
+        self.config = TopicConfig()
+        self.logs = LogManager(self.runtime, [str(directory)], config_of=lambda _: self.config)
         self.logs.start()
         self.replicas = ReplicaManager(
-            broker_id=ME, logs=self.logs, config_of=lambda _: TopicConfig()
+            broker_id=ME, logs=self.logs, config_of=lambda _: self.config
         )
         self.unloaded: list[int] = []
         self.timeout_ms = 60_000
+        self.linger_ms = LINGER_ADAPTIVELY_MS
         self.shards: CoordinatorRuntime[ListShard] = CoordinatorRuntime(
             self.runtime,
             self.replicas,
             TOPIC,
             new_shard=ListShard,
-            settings=lambda: LoadSettings(200, self.timeout_ms),
+            settings=lambda: LoadSettings(200, self.timeout_ms, linger_ms=self.linger_ms),
             on_loaded=lambda led: None,
             on_unloaded=lambda led: self.unloaded.append(led.index),
         )
@@ -89,6 +105,11 @@ class World:
     def write(self, led: Led[ListShard], *names: bytes) -> list[ErrorCode]:
         outcomes: list[ErrorCode] = []
         self.shards.write(led, "key", [Pair(name, b"v") for name in names], outcomes.append)
+        return outcomes
+
+    def gather(self, led: Led[ListShard], *names: bytes) -> list[ErrorCode]:
+        outcomes: list[ErrorCode] = []
+        self.shards.gather(led, "key", [Pair(name, b"v") for name in names], outcomes.append)
         return outcomes
 
     async def close(self) -> None:
@@ -129,6 +150,118 @@ def test_single_replica_is_done_in_the_call(tmp_path: Path) -> None:
         led = await world.loaded()
         assert world.write(led, b"a", b"b") == [ErrorCode.NONE]
         assert [key for key, _ in led.shard.seen] == [b"a", b"b"]
+        assert not led.in_flight
+
+    run(tmp_path, scenario)
+
+
+def batches_of(world: World) -> list[list[bytes | None]]:
+    """The keys in the log, batch by batch."""
+    log = world.replicas.partition(TOPIC, 0).log
+    data = log.read(0, 1 << 20, end_offset=log.log_end_offset, at_least_one=True).read()
+    view = memoryview(data)
+    return [
+        [record.key for record in iter_records(view[at : at + header.size_bytes])]
+        for at, header in iter_batches(data)
+    ]
+
+
+def test_what_is_gathered_in_a_turn_shares_a_batch(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.assign(ME, 1, ME)
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        outcomes = [world.gather(led, b"a"), world.gather(led, b"b", b"c"), world.gather(led)]
+        assert outcomes == [[], [], [ErrorCode.NONE]]
+        assert led.in_flight["key"] == 2
+        await turns()
+        assert outcomes == [[ErrorCode.NONE]] * 3
+        assert [key for key, _ in led.shard.seen] == [b"a", b"b", b"c"]
+        assert batches_of(world) == [[b"a", b"b", b"c"]]
+        assert not led.in_flight
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_gathered_goes_before_what_is_written(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.assign(ME, 1, ME)
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        early = world.gather(led, b"early")
+        assert world.write(led, b"late") == [ErrorCode.NONE]
+        assert early == [ErrorCode.NONE]
+        large = [b"%d" % number for number in range(GATHERED_RECORDS_MAX + 1)]
+        assert world.gather(led, *large) == [ErrorCode.NONE]  # nothing to gain by waiting
+        many = [world.gather(led, b"m") for _ in range(GATHERED_WRITES_MAX)]
+        assert many[-1] == [ErrorCode.NONE]  # enough of them
+        world.linger_ms = 0
+        assert world.gather(led, b"now") == [ErrorCode.NONE]
+        assert batches_of(world) == [
+            [b"early"],
+            [b"late"],
+            large,
+            [b"m"] * GATHERED_WRITES_MAX,
+            [b"now"],
+        ]
+        await turns()
+        assert len(batches_of(world)) == 5
+
+    run(tmp_path, scenario)
+
+
+def test_writes_linger_as_long_as_they_are_told(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.assign(ME, 1, ME)
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        world.linger_ms = 20
+        first = world.gather(led, b"a")
+        await turns(50)
+        second = world.gather(led, b"b")
+        assert first == second == []
+        async with asyncio.timeout(10):
+            while not second:
+                await asyncio.sleep(0.005)
+        assert batches_of(world) == [[b"a", b"b"]]
+
+    run(tmp_path, scenario)
+
+
+def test_gathered_writes_fail_one_by_one_if_they_are_too_large_together(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.config = TopicConfig(max_message_bytes=200)
+        world.assign(ME, 1, ME)
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        outcomes = [world.gather(led, name * 80) for name in (b"a", b"b")]
+        outcomes.append(world.gather(led, b"c" * 300))
+        await turns()
+        assert outcomes == [[ErrorCode.NONE], [ErrorCode.NONE], [ErrorCode.MESSAGE_TOO_LARGE]]
+        assert batches_of(world) == [[b"a" * 80], [b"b" * 80]]
+        assert not led.in_flight
+
+    run(tmp_path, scenario)
+
+
+def test_gathered_writes_wait_for_the_follower_each_for_itself(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.assign(ME, 1, ME, FOLLOWER)
+        world.follow(0)
+        world.shards.lead(0, Epoch(1))
+        led = await world.loaded()
+        first, second = world.gather(led, b"a"), world.gather(led, b"b")
+        await turns()
+        assert first == second == led.shard.seen == []
+        world.follow(2)
+        await turns()
+        assert first == second == [ErrorCode.NONE]
+        assert [key for key, _ in led.shard.seen] == [b"a", b"b"]
+        given_up = world.gather(led, b"c")
+        world.shards.resign(0)
+        assert given_up == [ErrorCode.NOT_COORDINATOR]
+        await turns()
+        assert batches_of(world) == [[b"a", b"b"]]
         assert not led.in_flight
 
     run(tmp_path, scenario)

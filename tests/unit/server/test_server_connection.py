@@ -15,6 +15,7 @@ from ottla.server.connection import (
     LENT_LARGE_BUFFERS_MAX,
     PENDING_ANSWERS_MAX,
     SMALL_BUFFER_BYTES,
+    Behind,
     Connection,
     Deferred,
     ReadBuffers,
@@ -52,6 +53,9 @@ class FakeTransport(asyncio.Transport):
     abort = close
 
 
+BEHIND = {"later": Behind.NONE, "commit": Behind.ALIKE, "produce": Behind.ALL}
+
+
 class Owner:
     """Answers each request with its own body, as `kind` (the client id) asks for."""
 
@@ -80,7 +84,7 @@ class Owner:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         future = self.loop.create_future()
         self.waiting.append((future, body))
-        return Deferred(future, pipelines=header.client_id == "produce")
+        return Deferred(future, BEHIND[header.client_id])
 
     def finish(self, which: int) -> None:
         future, body = self.waiting.pop(which % len(self.waiting))
@@ -90,7 +94,8 @@ class Owner:
 
 def frame(kind: str, body: bytes) -> bytes:
     client = kind.encode()
-    head = pack(">hhih", 3, 0, 7, len(client)) + client
+    api_key = 8 if kind == "commit" else 3
+    head = pack(">hhih", api_key, 0, 7, len(client)) + client
     return pack(">i", len(head) + len(body)) + head + body
 
 
@@ -123,7 +128,7 @@ async def connect() -> tuple[Connection, FakeTransport, Owner]:
     return connection, transport, owner
 
 
-kinds = st.sampled_from(["now", "later", "produce", "silent"])
+kinds = st.sampled_from(["now", "later", "produce", "commit", "silent"])
 
 
 @given(
@@ -181,6 +186,33 @@ def test_produces_are_started_behind_each_other_up_to_a_bound() -> None:
             owner.finish(-1)
             await asyncio.sleep(0)
         assert answers(transport.written) == [b"%d" % n for n in range(count)]
+
+    asyncio.run(scenario())
+
+
+def test_only_its_like_is_started_behind_a_commit() -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        kinds = ["commit", "commit", "now", "commit", "produce", "now"]
+        feed(
+            connection, transport, b"".join(frame(kind, b"%d" % n) for n, kind in enumerate(kinds))
+        )
+        assert owner.started == [b"0", b"1"]
+        assert not transport.reading
+        owner.finish(1)
+        await asyncio.sleep(0)
+        assert owner.started == [b"0", b"1"]
+        owner.finish(0)
+        await asyncio.sleep(0)
+        assert answers(transport.written) == [b"0", b"1", b"2"]
+        assert owner.started == [b"0", b"1", b"2", b"3"]
+        owner.finish(0)
+        await asyncio.sleep(0)
+        assert owner.started == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        owner.finish(0)
+        await asyncio.sleep(0)
+        assert answers(transport.written) == [b"%d" % n for n in range(6)]
+        assert transport.reading
 
     asyncio.run(scenario())
 

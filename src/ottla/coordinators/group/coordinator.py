@@ -226,16 +226,21 @@ class GroupCoordinator:
     # Offsets
 
     def commit(
-        self, request: CommitRequest, wanted: Sequence[WantedOffset]
-    ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
-        """One code for each wanted offset; KafkaError for the request as a whole."""
+        self,
+        request: CommitRequest,
+        wanted: Sequence[WantedOffset],
+        on_decided: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """Tell one code for each wanted offset; KafkaError for the request as a whole."""
         _check_group_id(request.group_id, may_be_empty=True)
         led = self._led(request.group_id)
         records, codes = led.shard.decide_commit(request, wanted, self._now())
         group = led.shard.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             self._members.arm(led, group)  # a commit is a sign of life there
-        return self._write_then(led, request.group_id, records, codes)
+        self.shards.gather(
+            led, request.group_id, records, lambda code: on_decided(_codes_after(codes, code))
+        )
 
     def commit_in_transaction(
         self, request: CommitRequest, wanted: Sequence[WantedOffset], producer: ProducerWrite
@@ -359,12 +364,7 @@ class GroupCoordinator:
 
         def on_done(code: ErrorCode) -> None:
             nonlocal outcome
-            if code is ErrorCode.NONE:
-                outcome = codes
-            else:
-                if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                outcome = [code if one is ErrorCode.NONE else one for one in codes]
+            outcome = _codes_after(codes, code)
             if later is not None and not later.done():
                 later.set_result(outcome)
 
@@ -460,9 +460,19 @@ class GroupCoordinator:
                 config.offsets_load_buffer_size,
                 config.offsets_commit_timeout_ms,
                 Codec(config.offsets_topic_compression_codec),
+                config.group_coordinator_append_linger_ms,
             )
             self._write_settings = (config, settings)
         return self._write_settings[1]
+
+
+def _codes_after(codes: list[ErrorCode], code: ErrorCode) -> list[ErrorCode]:
+    """What each offset is answered when the records were written with this outcome."""
+    if code is ErrorCode.NONE:
+        return codes
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return [code if one is ErrorCode.NONE else one for one in codes]
 
 
 def _settings(config: BrokerConfig) -> ConsumerGroupSettings:

@@ -7,7 +7,8 @@ Raw, because a consumer sends the same request with other offsets again and agai
 as bytes, and the answer to one that went well is packed once.
 """
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ from ottla.protocol.frames import RequestHeader
 from ottla.protocol.messages import decode_request, duration_ms, encode_response, given
 from ottla.protocol.repeated_commit import RepeatedCommit
 from ottla.protocol.uuids import ZERO
-from ottla.server.connection import Answer, Connection, Deferred, Expected
+from ottla.server.connection import Answer, Behind, Connection, Deferred, Expected
 from ottla.server.services import Services
 
 TOPIC_IDS_FROM = 10
@@ -108,13 +109,17 @@ class _Commit:
 
     def perform(self, wanted: Sequence[WantedOffset], correlation_id: int) -> bytes | Deferred:
         """Commit these offsets of the same partitions."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def on_decided(codes: list[ErrorCode]) -> None:
+            if not answer.done():  # as it is when the client has hung up
+                answer.set_result(self._answer(codes, correlation_id))
+
         try:
-            decided = self._services.groups.commit(self._common, wanted)
+            self._services.groups.commit(self._common, wanted, on_decided)
         except KafkaError as error:
-            decided = [error.code] * len(wanted)
-        if not isinstance(decided, list):
-            return Deferred(self._answer_later(decided, correlation_id))
-        return self._answer(decided, correlation_id)
+            on_decided([error.code] * len(wanted))
+        return answer.result() if answer.done() else Deferred(answer, Behind.ALIKE)
 
     def _add(self, topic: Any) -> None:
         name, topic_id = _topic(self._services, self._version, topic)
@@ -137,11 +142,6 @@ class _Commit:
                     one.committed_metadata,
                 )
             )
-
-    async def _answer_later(
-        self, decided: Awaitable[list[ErrorCode]], correlation_id: int
-    ) -> bytes:
-        return self._answer(await decided, correlation_id)
 
     def _answer(self, decided: list[ErrorCode], correlation_id: int) -> bytes:
         if decided != self._well:

@@ -30,7 +30,7 @@ from ottla.protocol.produce import (
 )
 from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.replication.partition import Partition
-from ottla.server.connection import Answer, Connection, Deferred, Expected
+from ottla.server.connection import Answer, Behind, Connection, Deferred, Expected
 from ottla.server.services import Services
 from ottla.server.topology import INTERNAL_TOPICS
 from ottla.server.transaction_guards import FirstBatch, Guards, Operation, guards_for
@@ -336,7 +336,7 @@ def _when_committed(
 
     operation = services.replicas.await_commit(waiting, timeout_ms, on_done)
     future.add_done_callback(lambda _: operation.cancel())
-    return Deferred(future, pipelines=True)
+    return Deferred(future, Behind.ALL)
 
 
 def _settle(
