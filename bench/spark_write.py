@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 GOAL = at_least(1.5)
 PARTITIONS = 4
-SIZES = {100: 1_000_000, 1000: 300_000}  # bytes of a value: how many records
+SIZES = {100: 4_000_000, 1000: 800_000}  # bytes of a value: how many records
 WORD_COUNT_RECORDS = 10_000_000
 WORDS = 10_000
 JOB_S_MAX = 3600.0

@@ -11,7 +11,8 @@ connection is closed: what was under way may or may not have been done.
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from struct import Struct
 from time import monotonic
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from ottla.client.errors import Unreachable
 from ottla.protocol.api import VERSIONS, ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import skip_response_header
-from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.messages import decode_response, request_parts
 
 _LENGTH = Struct(">i")
 _SHORT = Struct(">h")
@@ -30,6 +31,7 @@ _SOFTWARE_NAME = "ottla"
 _SOFTWARE_VERSION = "0.1"
 # Brokers answer an ApiVersions request they do not know in version 0, which lists what they know.
 _API_VERSIONS_FIRST = 3
+_PARTS_MAX = 512  # in one call; systems allow a thousand
 _SHORTEST_TIMEOUT_S = 0.001  # a timeout of zero would make the socket non-blocking
 
 
@@ -115,8 +117,8 @@ class Connection:
         if version is None:
             version = self.version_of(api_key)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        body = encode_request(api_key, version, self._correlation_id, self.config.client_id, fields)
-        self._send_bytes(_LENGTH.pack(len(body)) + body)
+        parts = request_parts(api_key, version, self._correlation_id, self.config.client_id, fields)
+        self._send_parts([_LENGTH.pack(sum(map(len, parts))), *parts])
         self._pending.append(Pending(self._correlation_id, api_key, version))
         return version
 
@@ -186,12 +188,15 @@ class Connection:
             raise _AnsweredInVersion0(response)
         return response
 
-    def _send_bytes(self, data: bytes) -> None:
+    def _send_parts(self, parts: Sequence[bytes]) -> None:
         if self._is_closed:
             raise Unreachable(f"The connection to {self.address} is closed")
         try:
             self._socket.settimeout(self.config.request_timeout_ms / 1000)
-            self._socket.sendall(data)
+            if self.config.is_tls:
+                self._socket.sendall(b"".join(parts))
+            else:
+                _send_all(self._socket, parts)
         except TimeoutError:
             raise self._lost("it took nothing within request.timeout.ms") from None
         except OSError as error:
@@ -249,6 +254,17 @@ def _open(address: Address, config: ClientConfig) -> socket.socket:
     except BaseException:
         plain.close()
         raise
+
+
+def _send_all(target: socket.socket, parts: Sequence[bytes]) -> None:
+    """Send every part without putting them together first: records are megabytes."""
+    left = deque(memoryview(part) for part in parts if part)
+    while left:
+        sent = target.sendmsg(list(islice(left, _PARTS_MAX)))
+        while left and sent >= len(left[0]):
+            sent -= len(left.popleft())
+        if sent:
+            left[0] = left[0][sent:]
 
 
 def _tls_context(config: ClientConfig) -> ssl.SSLContext:

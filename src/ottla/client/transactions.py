@@ -47,7 +47,7 @@ TRANSACTION_TIMEOUT_MS = 60_000  # Kafka's default of transaction.timeout.ms
 
 NO_PRODUCER_ID = -1
 IN_FLIGHT_MAX = 5  # a broker remembers the last five batches of a producer, no more
-REQUEST_BYTES = 4 << 20  # enough to keep a broker busy; far below its limit of 100 MB
+REQUEST_BYTES = 1 << 20  # enough to keep a broker busy, and in one of its read buffers
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 # The last versions in which the client itself says which partitions a transaction has.
