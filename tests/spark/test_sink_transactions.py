@@ -14,7 +14,7 @@ from ottla.client.offsets import committed_offsets
 from ottla.client.transactions import Batch, BatchProducer, MarkedOffset, ProducerFenced
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import Record, build_batch
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import Outcome
 from ottla.spark.publish import Output, QueryPublisher
 from ottla.spark.sink_errors import FencedError, MarkerError, SinkError
@@ -104,6 +104,21 @@ def test_a_topic_that_is_gone_is_named(place: Place) -> None:
         producer.take_producer_id()
         with pytest.raises(KafkaError, match="nowhere"):
             producer.add_partitions([TopicPartition("nowhere", 0)])
+
+
+def test_a_batch_that_was_damaged_before_it_is_sent_is_refused_at_once(place: Place) -> None:
+    topic = place.topic(1)
+    with Client(ClientConfig.of(place.bootstrap)) as client:
+        producer = BatchProducer(client, "tx-damaged", delivery_timeout_ms=10**9)
+        producer.take_producer_id()
+        producer.add_partitions([TopicPartition(topic, 0)])
+        damaged = batch(topic, 0, b"damaged")
+        damaged.data[-2] ^= 1
+        with pytest.raises(KafkaError) as caught:
+            producer.produce([batch(topic, 0, b"sound"), damaged])
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+        producer.take_producer_id()
+    assert values_of(place.bootstrap, topic) == Counter()
 
 
 def test_without_transactions_a_batch_is_written_once_though_its_answer_is_lost(

@@ -1,9 +1,16 @@
-"""A staged batch is claimed by a producer only if it is whole."""
+"""A staged batch gets a producer; whatever happened to it before stays visible."""
 
 import pytest
 
 from ottla.client.transactions import claim_batch
-from ottla.protocol.batches import Record, build_batch, check_batch, iter_records
+from ottla.protocol.batches import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    Record,
+    build_batch,
+    check_batch,
+    iter_records,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 RECORDS = [Record(0, 5, b"k", b"v"), Record(1, 6, None, None)]
@@ -23,21 +30,29 @@ def test_a_claimed_batch_names_its_producer_and_keeps_its_records() -> None:
     assert not check_batch(data, 0, len(data)).is_transactional
 
 
-@pytest.mark.parametrize("change", ["flip", "short", "long"])
-def test_a_batch_that_was_damaged_on_its_way_is_refused(change: str) -> None:
+def claim(data: bytearray) -> None:
+    claim_batch(
+        memoryview(data), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+
+
+@pytest.mark.parametrize("change", ["short", "long"])
+def test_a_batch_of_another_length_is_refused(change: str) -> None:
     data = build_batch(RECORDS)
-    if change == "flip":
-        data[-1] ^= 1
-    elif change == "short":
+    if change == "short":
         del data[-1]
     else:
         data += b"x"
     with pytest.raises(KafkaError) as caught:
-        claim_batch(
-            memoryview(data),
-            producer_id=1,
-            producer_epoch=0,
-            base_sequence=0,
-            is_transactional=True,
-        )
+        claim(data)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("place", [-1, HEADER_BYTES, HEADER_BYTES - 1, ATTRIBUTES_AT])
+def test_a_batch_that_was_damaged_on_its_way_does_not_become_sound(place: int) -> None:
+    data = build_batch(RECORDS)
+    data[place] ^= 1
+    claim(data)
+    with pytest.raises(KafkaError) as caught:
+        check_batch(data, 0, len(data))  # as a broker does
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
