@@ -253,6 +253,17 @@ def java_consume(
     return _timed(broker, records, size, grouped)
 
 
+def java_latency(broker: BrokerProcess, topic: str, records: int) -> Sample:
+    """EndToEndLatency: one record at a time from a producer through the broker to a consumer."""
+    main_class = "org.apache.kafka.tools.EndToEndLatency"
+    asked = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--producer-acks", "1")
+    command = java_command(
+        main_class, *asked, "--num-records", str(records), "--record-size", "100", jvm=CLIENT_JVM
+    )
+    said = run_program(command, environment=quiet_environment())
+    return {"latency_ms": float(said.split("Avg latency: ")[1].split(" ms")[0])}
+
+
 def tool_version(command: list[str], line: int = 0) -> str:
     """The first line that a program says about itself, or that it is missing."""
     if shutil.which(command[0]) is None:

@@ -51,10 +51,11 @@ class Effort:
     batch_requests: int
     client_bytes: int
     client_sizes: tuple[int, ...]
+    latency_records: int
 
 
-QUICK = Effort(2.0, 40_000, 0, 3, 1, 2, 3_000, 60_000_000, (100, 1_000))
-FULL = Effort(4.0, 200_000, 1, 5, 3, 5, 8_000, 200_000_000, (100, 1_000, 10_000))
+QUICK = Effort(2.0, 40_000, 0, 3, 1, 2, 3_000, 60_000_000, (100, 1_000), 1_000)
+FULL = Effort(4.0, 200_000, 1, 5, 3, 5, 8_000, 200_000_000, (100, 1_000, 10_000), 5_000)
 
 
 def raw_loads(effort: Effort) -> list[Load]:
@@ -154,7 +155,8 @@ def client_loads(effort: Effort, *, by_group: bool) -> list[Load]:
     for size in effort.client_sizes:
         records = effort.client_bytes // size
         loads += _librdkafka_loads(size, records, figures)
-        loads += _java_loads(size, records, figures, by_group=by_group)
+        loads += _java_loads(size, effort, figures, by_group=by_group)
+    loads.append(_java_latency(effort))
     return sorted(loads, key=lambda load: load.group != "librdkafka")
 
 
@@ -185,10 +187,25 @@ def _librdkafka_loads(size: int, records: int, figures: tuple[Figure, ...]) -> l
     ]
 
 
+def _java_latency(effort: Effort) -> Load:
+    topic = "java-latency"
+
+    def prepare(broker: BrokerProcess) -> None:
+        with broker.connect() as connection:
+            connection.create_topic(topic)
+
+    def measure(broker: BrokerProcess) -> Sample:
+        return generators.java_latency(broker, topic, effort.latency_records)
+
+    figure = Figure("latency_ms", "mean ms", at_most(1.0))
+    return Load("EndToEndLatency 100 B", "java", (figure,), measure, prepare, is_slow=True)
+
+
 def _java_loads(
-    size: int, records: int, figures: tuple[Figure, ...], *, by_group: bool
+    size: int, effort: Effort, figures: tuple[Figure, ...], *, by_group: bool
 ) -> list[Load]:
-    topic = f"java-{size}"
+    topic, records = f"java-{size}", effort.client_bytes // size
+    produced = records * effort.slow_rounds
 
     def prepare(broker: BrokerProcess) -> None:
         with broker.connect() as connection:
@@ -198,7 +215,8 @@ def _java_loads(
         return generators.java_produce(broker, topic, records, size)
 
     def consume(broker: BrokerProcess) -> Sample:
-        return generators.java_consume(broker, topic, records, size, by_group=by_group)
+        """All that was produced before, so that a new JVM has some time to get warm."""
+        return generators.java_consume(broker, topic, produced, size, by_group=by_group)
 
     consumer = "ConsumerPerformance" if by_group else "Java assign()"
     kind, written = _size_name(size), records * size
@@ -212,5 +230,5 @@ def _java_loads(
             is_slow=True,
             bytes_written=written,
         ),
-        Load(f"{consumer} {kind}", "java", figures, consume, is_slow=True),
+        Load(f"{consumer} {kind}", "java", figures, consume),
     ]

@@ -20,13 +20,17 @@ from typing import NamedTuple
 from bench import spark_peer
 from bench.brokers import ROOT, BrokerProcess, Kind, Missing, start_fresh
 from bench.loads import Effort
-from bench.table import KAFKA, OTTLA, Figure, Goal, Row, at_least, at_most
+from bench.table import KAFKA, OTTLA, Figure, Goal, Row, at_least, at_most, value_at_least
 from ottla.client import Client, ClientConfig
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import Record, build_batch
 
 Say = Callable[[str], None]
 
+# One record at a time makes Spark's own connector wait for the end of a long poll; a steady trickle
+# does not.
+ONE_RECORD = "micro-batch of one record"
+STEADY = "micro-batch of a few records, steadily"
 PARTITIONS = 2
 BATCH_BYTES = 16_384  # of the Java producer, by default
 JOB_S_MAX = 3600.0
@@ -157,7 +161,8 @@ GOALS: dict[str, Goal] = {
     "batch read, 1 KB": at_least(1.5),
     "streaming read, 100 B": at_least(2.0),
     "streaming read, 1 KB": at_least(1.5),
-    "smallest micro-batch": at_most(0.6),
+    ONE_RECORD: at_most(0.6),
+    STEADY: at_most(0.6),
 }
 
 
@@ -165,7 +170,7 @@ def _rows(found: dict[str, dict[str, list[float]]], session: str) -> list[Row]:
     """Goals are for the tuned session: it is what a pipeline runs in."""
     rows = []
     for load, samples in found.items():
-        unit = "ms" if load == "smallest micro-batch" else "M records/s"
+        unit = "ms" if load in (ONE_RECORD, STEADY) else "M records/s"
         goal = GOALS.get(load) if session == "tuned" else None
         row = Row(f"Spark {session}: {load}", Figure("value", unit, goal))
         row.samples = {OTTLA: samples["ottla"], KAFKA: samples["kafka"]}
@@ -177,8 +182,6 @@ def _decoding_row() -> Row:
     """Decoding alone, on one core: from fetched bytes to Arrow, CRCs and bounds checked."""
     from bench.spark_decode import decode_rate
 
-    row = Row("decoding alone, 100 B, one core", Figure("value", "M records/s"))
+    row = Row("decoding alone, 100 B, one core", Figure("value", "M records/s", value_at_least(8)))
     row.samples = {OTTLA: [decode_rate(100) / 1e6]}
-    large = decode_rate(1000) / 1e6
-    row.notes = {KAFKA: f"goal: 8; 1 KB: {large:.1f}"}
     return row

@@ -7,8 +7,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from bench.spark_read import ONE_RECORD, STEADY
 from bench.table import turns
 
 COMMON = {
@@ -31,6 +33,7 @@ FORMATS = ("kafka", "ottla")
 STREAM_BATCHES = 3
 MICRO_BATCHES = 60
 MICRO_WARM_UP = 20
+TRICKLE_S = 0.005
 
 
 def session(jars: str, kind: str) -> Any:
@@ -71,8 +74,8 @@ def stream_read(spark: Any, name: str, options: dict[str, str], records: int) ->
     return records / seconds / 1e6
 
 
-def smallest_batches(spark: Any, name: str, bootstrap: str) -> list[float]:
-    """The milliseconds of triggers that found one record."""
+def smallest_batches(spark: Any, name: str, bootstrap: str, *, steadily: bool) -> list[float]:
+    """The milliseconds of triggers that found one record, or a few of a steady trickle."""
     from confluent_kafka import Producer
 
     from bench.spark_read import create_topic
@@ -87,11 +90,18 @@ def smallest_batches(spark: Any, name: str, bootstrap: str) -> list[float]:
     writer = frame.selectExpr("length(value) AS bytes").writeStream.format("noop")
     query = writer.option("checkpointLocation", checkpoint).start()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
-    for _ in range(MICRO_BATCHES + MICRO_WARM_UP):
-        producer.produce(topic, b"one")
-        producer.flush(30)
-        query.processAllAvailable()
-    found = [item for item in query.recentProgress if item["numInputRows"] == 1]
+    wanted = MICRO_BATCHES + MICRO_WARM_UP
+    if steadily:
+        while (query.lastProgress or {}).get("batchId", 0) < wanted:
+            producer.produce(topic, b"one")
+            producer.flush(30)
+            time.sleep(TRICKLE_S)
+    else:
+        for _ in range(wanted):
+            producer.produce(topic, b"one")
+            producer.flush(30)
+            query.processAllAvailable()
+    found = [item for item in query.recentProgress if item["numInputRows"]]
     query.stop()
     shutil.rmtree(checkpoint, ignore_errors=True)
     return [float(item["durationMs"]["triggerExecution"]) for item in found[MICRO_WARM_UP:]]
@@ -112,14 +122,13 @@ def main(argv: Sequence[str]) -> None:
                 print(f"{load} read, {size}, {form}: {value:.2f} M records/s", flush=True)
                 if index >= len(FORMATS):  # the first round warms up
                     samples[form].append(value)
-    small: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for form in turns(FORMATS, 2):
-        found_ms = smallest_batches(spark, form, bootstrap)
-        print(
-            f"smallest micro-batch, {form}: {sorted(found_ms)[len(found_ms) // 2]} ms", flush=True
-        )
-        small[form] += found_ms
-    found["smallest micro-batch"] = small
+    for load, steadily in ((ONE_RECORD, False), (STEADY, True)):
+        small: dict[str, list[float]] = {name: [] for name in FORMATS}
+        for form in turns(FORMATS, 2):
+            found_ms = smallest_batches(spark, form, bootstrap, steadily=steadily)
+            print(f"{load}, {form}: {median(found_ms):.0f} ms", flush=True)
+            small[form] += found_ms
+        found[load] = small
     Path(result).write_text(json.dumps(found))
     spark.stop()
 

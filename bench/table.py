@@ -20,6 +20,11 @@ class Bound(Enum):
     RATIO_AT_LEAST = "≥ {:g}x"
     RATIO_AT_MOST = "≤ {:g}x"
     VALUE_AT_MOST = "≤ {:g}"
+    VALUE_AT_LEAST = "≥ {:g}"
+
+
+_LOWER = (Bound.RATIO_AT_LEAST, Bound.VALUE_AT_LEAST)
+_OF_VALUES = (Bound.VALUE_AT_MOST, Bound.VALUE_AT_LEAST)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ def at_most(ratio: float) -> Goal:
 
 def value_at_most(value: float) -> Goal:
     return Goal(Bound.VALUE_AT_MOST, value)
+
+
+def value_at_least(value: float) -> Goal:
+    return Goal(Bound.VALUE_AT_LEAST, value)
 
 
 @dataclass(frozen=True)
@@ -79,12 +88,11 @@ class Row:
         goal = self.figure.goal
         if goal is None:
             return None
-        measured = self.middle(OTTLA) if goal.bound is Bound.VALUE_AT_MOST else self.ratio
+        measured = self.middle(OTTLA) if goal.bound in _OF_VALUES else self.ratio
         if measured is None:
             return None
-        if goal.bound is Bound.RATIO_AT_LEAST:
-            return measured >= goal.limit
-        return measured <= goal.limit
+        measured = round(measured, 2)  # as it is shown: two that wait for one timer tie
+        return measured >= goal.limit if goal.bound in _LOWER else measured <= goal.limit
 
     def cells(self) -> tuple[str, ...]:
         ratio = self.ratio
