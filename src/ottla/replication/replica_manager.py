@@ -20,7 +20,7 @@ from ottla.replication.partition import Partition, PartitionState
 from ottla.replication.purgatory import DelayedOperation
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
-from ottla.storage.failures import DiskFull, LogDirFailure
+from ottla.storage.failures import DiskFull, LogBusy, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.log_directory import LogHandle
 from ottla.storage.log_manager import LogManager
@@ -191,11 +191,11 @@ class ReplicaManager:
         except LogDirFailure as nowhere:
             log.error("%s has no directory: %s", topic_partition, nowhere)
             failure = nowhere
-        except DiskFull as full:
-            log.error("%s has no directory yet: %s", topic_partition, full)
+        except (DiskFull, LogBusy) as refusal:
+            log.error("%s has no directory yet: %s", topic_partition, refusal)
 
         def open_log() -> PartitionLog:
-            place(is_new=assigned.is_new)  # there may be room by now, if there was none
+            place(is_new=assigned.is_new)  # it may have found none so far
             found = self._logs.get(topic_partition)
             if found.topic_id not in (None, assigned.topic_id):
                 # A topic of this name was deleted while the broker was away.

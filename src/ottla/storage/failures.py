@@ -38,3 +38,10 @@ class DiskFull(KafkaError):
         )
         self.directory = directory
         self.cause = cause
+
+
+class LogBusy(KafkaError):
+    """Somebody else has the files of this partition for a while; clients try again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)

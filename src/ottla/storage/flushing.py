@@ -43,9 +43,10 @@ class FlushJob:
         for file in self._files:
             file.sync()
         for path in self.paths:
-            if not self._disk.exists(path):
-                continue
-            file = self._disk.open(path)
+            try:
+                file = self._disk.open(path)
+            except FileNotFoundError:
+                continue  # never written, or deleted meanwhile with its segment
             try:
                 file.sync()
             finally:

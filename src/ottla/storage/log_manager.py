@@ -22,7 +22,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogBusy, LogDirFailure
 from ottla.storage.file_pool import OPEN_FILES_MAX, FilePool
 from ottla.storage.files.names import DirectoryState, partition_directory_name
 from ottla.storage.log import PartitionLog
@@ -90,6 +90,8 @@ class LogManager:
         # Found in several directories, as when one was away while its topic was created anew.
         self._rivals: dict[TopicPartition, list[LogHandle]] = {}
         self._to_recover: list[LogHandle] = []
+        # Where a thread is at work, perhaps for a log that was deleted meanwhile.
+        self._opening_paths: set[str] = set()
         self._unopened: Iterator[LogHandle] = iter(())
         self._doomed: list[tuple[int, str]] = []
 
@@ -163,9 +165,7 @@ class LogManager:
         if handle.log is not None:
             return handle.log
         if handle.is_opening:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The log of {topic_partition} is being opened"
-            )
+            raise LogBusy(f"The log of {topic_partition} is being opened")
         try:
             log = self._open_in(handle, self._options(handle))
         except LogDirFailure as failure:
@@ -180,12 +180,16 @@ class LogManager:
             return self.get(topic_partition)
         options = self._options(handle)
         handle.is_opening = True
+        self._opening_paths.add(handle.path)
         try:
             log = await self._runtime.offload.run(self._open_in, handle, options)
         except LogDirFailure as failure:
+            if self._handles.get(topic_partition) is not handle:
+                return self._opened(handle)  # deleted meanwhile: of course its files are gone
             raise self._fail(handle.directory, failure) from failure
         finally:
             handle.is_opening = False
+            self._opening_paths.discard(handle.path)
         self._adopt(handle, log)
         return self._opened(handle)
 
@@ -237,6 +241,7 @@ class LogManager:
 
         `directory_id` is where the metadata says that it lies. One that is not new, and may lie
         in a directory that is offline, is refused: an empty log in its place would lose it.
+        LogBusy while a thread still opens a deleted log of this name.
         """
         known = self._handles.get(topic_partition)
         if known is not None:
@@ -286,6 +291,8 @@ class LogManager:
         self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: UUID
     ) -> LogHandle:
         path = f"{directory.path}/{partition_directory_name(topic_partition)}"
+        if path in self._opening_paths:
+            raise LogBusy(f"An older log of {topic_partition} is still being opened")
         handle = LogHandle(directory, topic_partition, path)
         try:
             try:
@@ -503,7 +510,8 @@ class LogManager:
             try:
                 await self._runtime.offload.run(job.run)
             except OSError as error:
-                log.fail(error)
+                if not log.is_closed:  # a topic that was deleted takes its files away
+                    log.fail(error)
                 continue
             finally:
                 job.release()

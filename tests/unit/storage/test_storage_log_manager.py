@@ -147,6 +147,75 @@ def test_directories_awaiting_deletion_go_after_a_restart() -> None:
     assert not house.simulation.runtime("a").disk.exists(deletion.path)
 
 
+class Interruption:
+    """Does something once, in the middle of a disk operation that others perform."""
+
+    def __init__(self, house: House, kind: str, path: str, action: Callable[[], object]) -> None:
+        self.has_happened = False
+        self._wanted = (kind, path)
+        self._action = action
+        house.simulation.disk("a").on_operation(self._on_operation)
+
+    def _on_operation(self, kind: str, path: str) -> None:
+        if not self.has_happened and kind == self._wanted[0] and path.startswith(self._wanted[1]):
+            self.has_happened = True
+            self._action()
+
+
+def test_a_topic_that_is_deleted_while_a_thread_syncs_it_leaves_its_directory_online() -> None:
+    house = House()
+    house.fill(0, 5)
+    path = house.logs.find(tp(0)).path  # type: ignore[union-attr]  # just made
+    deletion = Interruption(house, "sync", path, lambda: house.logs.delete(tp(0)))
+    house.run(house.logs.on_flush_tick)
+    assert deletion.has_happened
+    assert house.failures == []
+    house.fill(0)
+
+
+def test_a_topic_that_is_deleted_while_a_thread_recovers_it_leaves_its_directory_online() -> None:
+    house = House()
+    house.fill(0, 5)
+    logs = house.kill()
+    path = logs.find(tp(0)).path  # type: ignore[union-attr]  # it was there before
+    deletion = Interruption(house, "write", path, lambda: logs.delete(tp(0)))
+
+    async def open_it() -> ErrorCode:
+        with pytest.raises(KafkaError) as refused:
+            await logs.open(tp(0))
+        return refused.value.code
+
+    assert house.run(open_it) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert deletion.has_happened
+    assert house.failures == []
+
+
+def test_a_name_is_free_only_when_no_thread_recovers_what_had_it_before() -> None:
+    house = House()
+    house.fill(0, 5)
+    logs = house.kill()
+    path = logs.find(tp(0)).path  # type: ignore[union-attr]  # it was there before
+    refusals: list[ErrorCode] = []
+
+    def create_anew() -> None:
+        logs.delete(tp(0))
+        with pytest.raises(KafkaError) as refused:
+            logs.create(tp(0), UUID(int=9))
+        refusals.append(refused.value.code)
+
+    Interruption(house, "write", path, create_anew)
+
+    async def open_both() -> int:
+        with pytest.raises(KafkaError):
+            await logs.open(tp(0))
+        logs.create(tp(0), UUID(int=9))
+        return (await logs.open(tp(0))).log_end_offset
+
+    assert house.run(open_both) == 0
+    assert refusals == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert house.failures == []
+
+
 def test_checkpoints_survive_a_kill() -> None:
     house = House()
     house.fill(0, 5)
