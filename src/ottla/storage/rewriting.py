@@ -3,7 +3,8 @@
 Most batches are written as they came (PartitionLog.append_as_leader decides that from the
 header alone). What ends up here is refused with the right error, or needs its keys or
 timestamps looked at (compacted topics, `message.timestamp.before.max.ms`), a stamp of the
-append time, or another codec.
+append time, or another codec. As in Apache Kafka, compressed records that are opened and do
+not follow each other are numbered anew; uncompressed ones are stored as they came.
 
 Pure, but for the codec libraries that it loads. Memory is bounded by `decompressed_bytes_max`.
 """
@@ -14,6 +15,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
     NO_TIMESTAMP,
     BatchHeader,
+    Record,
     build_batch,
     check_batch,
     count_records,
@@ -64,11 +66,15 @@ def prepare_batch(
     if action & _OPENING:
         opened = list(iter_records(batch, decompressed_bytes_max=decompressed_bytes_max))
         rules.check_records(opened, action, now_ms)
-        if Action.RECOMPRESS in action and rules.target_codec is not None:
+        codec = rules.target_codec if Action.RECOMPRESS in action else None
+        if header.codec != Codec.NONE and not _are_numbered(opened):
+            codec = header.codec if codec is None else codec
+        if codec is not None:
             batch = build_batch(
-                opened,
-                codec=rules.target_codec,
-                codec_level=_level_of(rules.target_codec, config),
+                # Their places count, not what they say of them, which could lead anywhere.
+                [record._replace(offset=place) for place, record in enumerate(opened)],
+                codec=codec,
+                codec_level=_level_of(codec, config),
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
@@ -94,6 +100,11 @@ def _only_batch(records: bytearray | memoryview) -> bytearray | memoryview:
     check_batches(headers)
     size = headers[0].size_bytes
     return records if size == len(records) else memoryview(records)[:size]
+
+
+def _are_numbered(records: list[Record]) -> bool:
+    """Whether the records say of themselves that they follow each other from offset 0 on."""
+    return all(record.offset == place for place, record in enumerate(records))
 
 
 def _level_of(codec: Codec, config: TopicConfig) -> int | None:

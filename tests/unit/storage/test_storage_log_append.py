@@ -13,6 +13,7 @@ from ottla.protocol.batches import (
     build_batch,
     check_batch,
     control_batch,
+    iter_batches,
     iter_records,
     set_max_timestamp,
     write_crc,
@@ -163,6 +164,41 @@ def test_a_topic_with_its_own_codec_packs_batches_anew() -> None:
     kept = bench.batch(2, codec=Codec.ZSTD)
     bench.log.append_as_leader(kept, leader_epoch=2)
     assert bench.content().endswith(kept)
+
+
+COMPACTED = TopicConfig(cleanup_policy=frozenset({"compact"}))
+
+
+@pytest.mark.parametrize(
+    ("config", "codec"),
+    [
+        (TopicConfig(compression_type="zstd"), Codec.NONE),
+        (TopicConfig(compression_type="zstd"), Codec.GZIP),
+        (TopicConfig(compression_type="uncompressed"), Codec.GZIP),
+        (COMPACTED, Codec.GZIP),
+    ],
+)
+@pytest.mark.parametrize("claimed", [-5, 0, 7, 1 << 30])
+def test_records_that_lie_about_their_offsets_do_not_move_the_log_end(
+    config: TopicConfig, codec: Codec, claimed: int
+) -> None:
+    bench = Bench(config)
+    bench.log.append_as_leader(bench.batch(4), leader_epoch=0)
+    lie = build_batch(
+        [Record(offset, bench.now_ms, b"k", b"%d" % offset) for offset in (0, 1, claimed)],
+        codec=codec,
+        last_offset_delta=2,
+    )
+    result = bench.log.append_as_leader(lie, leader_epoch=0)
+    assert (result.base_offset, result.last_offset) == (4, 6)
+    assert bench.log.log_end_offset == 7
+    bench.log.append_as_leader(bench.batch(1), leader_epoch=0)
+    stored = bench.content()
+    assert [
+        record.offset
+        for at, header in iter_batches(stored)
+        for record in iter_records(stored[at : at + header.size_bytes])
+    ] == list(range(8))
 
 
 def test_a_compacted_topic_wants_keys() -> None:
