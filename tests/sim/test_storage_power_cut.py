@@ -89,7 +89,8 @@ class Driver:
 
     @property
     def log(self) -> PartitionLog:
-        return self.manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, self.config)
+        self.manager.create(TOPIC_PARTITION, TOPIC_ID)
+        return self.manager.get(TOPIC_PARTITION)
 
     def append(
         self,
@@ -396,7 +397,8 @@ def test_a_recovery_that_is_itself_cut_off_can_be_repeated() -> None:
                 try:
                     manager = _manager(simulation, config)
                     manager.start()
-                    manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, config)
+                    manager.create(TOPIC_PARTITION, TOPIC_ID)
+                    manager.get(TOPIC_PARTITION)
                 except PowerCut:
                     pass
                 simulation.power_loss("a")

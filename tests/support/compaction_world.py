@@ -85,7 +85,8 @@ class CompactionWorld:
 
     @property
     def log(self) -> PartitionLog:
-        log = self.manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, self.config)
+        self.manager.create(TOPIC_PARTITION, TOPIC_ID)
+        log = self.manager.get(TOPIC_PARTITION)
         log.on_high_watermark_updated(log.log_end_offset)
         return log
 

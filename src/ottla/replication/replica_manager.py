@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, Offset, TopicPartition
 from ottla.replication.partition import Partition, PartitionState
@@ -45,12 +44,10 @@ class ReplicaManager:
         *,
         broker_id: BrokerId,
         logs: LogManager,
-        config_of: Callable[[str], TopicConfig],
     ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._logs = logs
-        self._config_of = config_of
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self.partitions.values())
@@ -162,11 +159,8 @@ class ReplicaManager:
 
     def on_configs_changed(self, topics: Collection[str] | None) -> None:
         """Open logs take the new settings; None means that every topic may be affected."""
-        if topics is not None and not topics:
-            return
-        for partition in self.partitions.values():
-            if partition.is_open and (topics is None or partition.topic in topics):
-                partition.log.update_config(self._config_of(partition.topic))
+        if topics is None or topics:
+            self._logs.on_configs_changed(topics)
 
     def high_watermarks(self) -> Iterator[tuple[TopicPartition, int]]:
         """For the checkpoint: only logs that were opened can have moved."""

@@ -128,9 +128,7 @@ class Broker:
             lock_directory=config.metadata_log_dir.rstrip("/")
             not in [path.rstrip("/") for path in config.log_dirs],
         )
-        self.replicas = ReplicaManager(
-            broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
-        )
+        self.replicas = ReplicaManager(broker_id=self.broker_id, logs=self.logs)
         self.cleaner = LogCleaner(
             runtime,
             self.logs,

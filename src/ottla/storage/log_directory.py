@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.config.topic import TopicConfig
 from ottla.protocol.ids import Offset, TopicPartition
 from ottla.runtime.interfaces import Lock, Runtime
 from ottla.storage.failures import (
@@ -66,7 +65,6 @@ class LogHandle:
         "_size_bytes",
         "_topic_id",
         "clean_offset",
-        "config",
         "directory",
         "high_watermark",
         "is_opening",
@@ -94,7 +92,6 @@ class LogHandle:
         self.topic_partition = topic_partition
         self.path = path
         self.log: PartitionLog | None = None
-        self.config: TopicConfig | None = None
         self.is_opening = False
         self.needs_recovery = needs_recovery
         self.recovery_point = recovery_point

@@ -13,7 +13,7 @@ for the disk into threads.
 Invariant: a partition is in at most one online directory.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -193,24 +193,6 @@ class LogManager:
         self._adopt(handle, log)
         return self._opened(handle)
 
-    def get_or_create(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
-    ) -> PartitionLog:
-        """The log, in a new directory if there is none. INCONSISTENT_TOPIC_ID if it is old."""
-        handle = self.create(topic_partition, topic_id)
-        if handle.topic_id is None:
-            handle.write_topic_id(topic_id)
-        elif handle.topic_id != topic_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"The log of {topic_partition} is of topic id {handle.topic_id}, not {topic_id}",
-            )
-        handle.config = config
-        log = self.get(topic_partition)
-        if log.config is not config:
-            log.update_config(config)
-        return log
-
     def _handle(self, topic_partition: TopicPartition) -> LogHandle:
         handle = self._handles.get(topic_partition)
         if handle is None:
@@ -317,7 +299,7 @@ class LogManager:
 
     def config_of(self, handle: LogHandle) -> TopicConfig:
         """The configuration of a log, whether or not it is open."""
-        return handle.config or self._config_of(handle.topic_partition.topic)
+        return self._config_of(handle.topic_partition.topic)
 
     def _options(self, handle: LogHandle) -> OpenOptions:
         return OpenOptions(
@@ -361,6 +343,9 @@ class LogManager:
             log.abandon()
             return
         handle.adopt(log)
+        config = self.config_of(handle)
+        if log.config is not config:
+            log.update_config(config)  # changed while a thread opened the log
 
     # Failing.
 
@@ -393,7 +378,6 @@ class LogManager:
             offline.directory.handles.pop(topic_partition, None)
             raise offline.directory.failure
         handle = self._handle(topic_partition)
-        config = handle.config or self._config_of(topic_partition.topic)
         del self._handles[topic_partition]
         handle.directory.handles.pop(topic_partition, None)
         if handle.log is not None:
@@ -408,7 +392,7 @@ class LogManager:
         except OSError as error:
             failure = LogDirFailure(handle.directory.path, error)
             raise self._fail(handle.directory, failure) from error
-        delay_ms = config.file_delete_delay_ms
+        delay_ms = self.config_of(handle).file_delete_delay_ms
         self._doomed.append((self._runtime.clock.wall_ms() + delay_ms, path))
         return Deletion(path, delay_ms, lambda: self._remove_tree(path))
 
@@ -555,13 +539,16 @@ class LogManager:
         handle = self._handles.get(topic_partition)
         return 0 if handle is None else handle.high_watermark
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """A topic's configuration has changed."""
+    def on_configs_changed(self, topics: Collection[str] | None) -> None:
+        """Logs that are open take the settings now in force, of these topics or, if None, of all.
+
+        Whoever opened them: a log may be recovered or cleaned before its first request comes.
+        """
         for handle in self._handles.values():
-            if handle.topic_partition.topic == topic:
-                handle.config = config
-                if handle.log is not None:
-                    handle.log.update_config(config)
+            if handle.log is not None and (
+                topics is None or handle.topic_partition.topic in topics
+            ):
+                handle.log.update_config(self.config_of(handle))
 
     def describe(self) -> list[LogDirDescription]:
         """Sizes of all partitions, without opening any log."""

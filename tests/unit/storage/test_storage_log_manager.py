@@ -1,6 +1,7 @@
 """Many logs in several directories: found, opened when used, checkpointed, deleted, failed."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ class House:
     def __init__(self) -> None:
         self.simulation = Simulation(seed=4)
         self.failures: list[LogDirFailure] = []
+        self.config = CONFIG
         self.identity = NodeIdentity("cluster", 1)
         disk = self.simulation.runtime("a").disk
         for number, path in enumerate(DIRS, 1):
@@ -40,7 +42,7 @@ class House:
         self.logs = LogManager(
             self.simulation.runtime("a"),
             DIRS,
-            config_of=lambda topic: CONFIG,
+            config_of=lambda topic: self.config,
             identity=self.identity,
             open_files_max=3,
             on_directory_failure=self.failures.append,
@@ -57,7 +59,8 @@ class House:
         return self.start()
 
     def fill(self, partition: int, count: int = 3) -> None:
-        log = self.logs.get_or_create(TopicPartition("t", partition), TOPIC_ID, CONFIG)
+        self.logs.create(tp(partition), TOPIC_ID)
+        log = self.logs.get(tp(partition))
         for _ in range(count):
             batch = build_batch([Record(0, 1, b"k", bytes(100))])
             log.append_as_leader(batch, leader_epoch=2)
@@ -112,15 +115,11 @@ def test_after_a_kill_logs_are_recovered_when_used_and_only_then_is_a_shutdown_c
     assert not any(logs.find(tp(n)).needs_recovery for n in (0, 1))  # type: ignore[union-attr]  # both are there
 
 
-def test_unknown_partitions_and_other_topic_ids_are_refused() -> None:
+def test_unknown_partitions_are_refused() -> None:
     house = House()
-    house.fill(0)
     with pytest.raises(KafkaError) as unknown:
         house.logs.get(tp(9))
     assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with pytest.raises(KafkaError) as other:
-        house.restart().get_or_create(tp(0), UUID(int=9), CONFIG)
-    assert other.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 def test_a_deleted_partition_can_be_created_again_at_once() -> None:
@@ -247,6 +246,29 @@ def test_retention_deletes_in_open_logs_and_in_those_nobody_opened() -> None:
     assert house.run(tick) == 18
     assert {logs.get(tp(n)).log_start_offset for n in range(3)} == {6}
     assert sum(p.size_bytes for d in logs.describe() for p in d.partitions) == 0
+
+
+def test_a_log_that_is_opened_in_the_background_follows_its_topics_configuration() -> None:
+    house = House()
+    house.fill(0)
+    logs = house.kill()
+    handle = logs.find(tp(0))
+    assert handle is not None
+
+    def change(flush_messages: int) -> None:
+        house.config = replace(CONFIG, flush_messages=flush_messages)
+        logs.on_configs_changed(["t"])
+
+    Interruption(house, "write", handle.path, lambda: change(2))
+    log = house.run(lambda: logs.open(tp(0)))
+    assert log.config.flush_messages == 2  # it came while a thread recovered the log
+    change(1)
+    house.fill(0, 1)
+    assert log.recovery_point == log.log_end_offset == 4
+    logs.on_configs_changed(["another"])
+    house.config = CONFIG
+    logs.on_configs_changed(None)
+    assert log.config is CONFIG
 
 
 def test_rolled_segments_are_synced_by_the_flush_tick() -> None:
