@@ -5,7 +5,6 @@ the power cut while that operation is under way. What the disk kept is drawn fro
 nothing that was not synced, everything (a killed process), a prefix, or any torn subset.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -26,10 +25,12 @@ from ottla.protocol.ids import ProducerId, TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.simulated.incarnation import PowerCut
 from ottla.runtime.simulated.inodes import Survival
+from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import ProducerState
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.log_retention import LogRetention
 from ottla.storage.producer_replay import replay_control_batch, replay_data_batch
 
 TOPIC_PARTITION = TopicPartition("t", 0)
@@ -80,7 +81,10 @@ class Model:
 class Driver:
     """Performs a scenario on a log, telling the model what is about to happen and what did."""
 
-    def __init__(self, manager: LogManager, model: Model, config: TopicConfig) -> None:
+    def __init__(
+        self, simulation: Simulation, manager: LogManager, model: Model, config: TopicConfig
+    ) -> None:
+        self.simulation = simulation
         self.manager = manager
         self.config = config
         self.model = model
@@ -153,7 +157,8 @@ class Driver:
 
     def retain(self) -> None:
         self.model.starting_at(self.model.end)  # how far it goes is not this test's matter
-        self.log.delete_old_segments(self.log.log_end_offset)
+        end = self.log.log_end_offset
+        self.simulation.run(self.retention.run(lambda topic_partition: end))
         self.model.start_max = self.log.log_start_offset
         self.log.remove_deleted_files()
 
@@ -164,6 +169,10 @@ class Driver:
     def close(self) -> None:
         self.manager.close()
         self.model.flushed()
+
+    @property
+    def retention(self) -> LogRetention:
+        return LogRetention(self.simulation.runtime("a"), self.manager)
 
     def reopen(self, manager: LogManager) -> None:
         self.manager = manager
@@ -257,7 +266,7 @@ def _manager(simulation: Simulation, config: TopicConfig) -> LogManager:
 def _perform(simulation: Simulation, scenario: Scenario, config: TopicConfig, model: Model) -> None:
     first = _manager(simulation, config)
     first.start()
-    scenario(Driver(first, model, config), lambda: _manager(simulation, config))
+    scenario(Driver(simulation, first, model, config), lambda: _manager(simulation, config))
 
 
 def _operations(scenario: Scenario, config: TopicConfig) -> int:
@@ -408,12 +417,12 @@ def test_a_recovery_that_is_itself_cut_off_can_be_repeated() -> None:
                     _check(manager.get(TOPIC_PARTITION), model, f"cut {cut}, then {second}")
 
 
-def test_retention_and_recovery_ticks_reach_logs_that_nobody_opened() -> None:
+def test_retention_and_recovery_reach_logs_that_nobody_opened() -> None:
     with Simulation(seed=5) as simulation:
         config = TopicConfig(segment_bytes=1_200, retention_bytes=1, file_delete_delay_ms=0)
         manager = _manager(simulation, config)
         manager.start()
-        driver = Driver(manager, Model(), config)
+        driver = Driver(simulation, manager, Model(), config)
         for _ in range(10):
             driver.append(1, size=500)
         end = driver.log.log_end_offset
@@ -421,14 +430,11 @@ def test_retention_and_recovery_ticks_reach_logs_that_nobody_opened() -> None:
         manager = _manager(simulation, config)
         manager.start()
 
-        async def tick() -> None:
-            for _ in range(4):
-                await manager.on_retention_tick(lambda topic_partition: end)
-                await asyncio.sleep(1)
-
-        simulation.run(tick())
+        simulation.run(recover_unopened(manager))
+        driver.manager = manager
+        simulation.run(driver.retention.run(lambda topic_partition: end))
         handle = manager.find(TOPIC_PARTITION)
         assert handle is not None
         assert not handle.needs_recovery
         assert manager.get(TOPIC_PARTITION).log_start_offset == end
-        assert manager.describe()[0].partitions[0].size_bytes == 0
+        assert simulation.run(manager.describe())[0].partitions[0].size_bytes == 0

@@ -51,9 +51,12 @@ from ottla.server.publisher import ConfigView, Publisher
 from ottla.server.services import Services
 from ottla.server.ticker import Ticker
 from ottla.server.topic_creation import create_topics
+from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.failures import LogDirFailure
 from ottla.storage.log_manager import LogManager
+from ottla.storage.log_retention import LogRetention
+from ottla.storage.log_upkeep import LogUpkeep
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +109,8 @@ class Broker:
             is_verification_required=config.transaction_partition_verification_enable,
             on_directory_failure=self._on_directory_failure,
         )
+        self._upkeep = LogUpkeep(runtime, self.logs)
+        self._retention = LogRetention(runtime, self.logs)
         self.metadata = MetadataNode(
             runtime,
             node_id=config.node_id,
@@ -248,6 +253,7 @@ class Broker:
         for acceptor in self._acceptors:
             await acceptor.close(STOP_GRACE_SECONDS)
         if self._holds_logs:
+            await self.logs.under_way.settle()
             high_watermarks = dict(self.replicas.high_watermarks())
             self.logs.close(broker_epoch=self._broker_epoch, high_watermarks=high_watermarks)
         try:
@@ -354,15 +360,17 @@ class Broker:
             self._retain,
             initial_delay_ms=config.log_initial_task_delay_ms,
         )
-        every(FLUSH_TICK_MS, self.logs.on_flush_tick)
+        self._ticker.once(lambda: recover_unopened(self.logs))
+        self._ticker.once(lambda: self.logs.removals.run(self.logs.under_way))
+        every(FLUSH_TICK_MS, self._upkeep.flush)
         every(PROBE_INTERVAL_MS, self.directories.probe)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
-        every(config.log_flush_offset_checkpoint_interval_ms, self.logs.on_recovery_point_tick)
+        every(config.log_flush_offset_checkpoint_interval_ms, self._upkeep.save_recovery_points)
         every(
             config.log_flush_start_offset_checkpoint_interval_ms,
-            self.logs.on_log_start_offset_tick,
+            self._upkeep.save_log_start_offsets,
         )
-        every(config.producer_id_expiration_check_interval_ms, self.logs.on_producer_expiry_tick)
+        every(config.producer_id_expiration_check_interval_ms, self._upkeep.expire_producers)
         every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -377,10 +385,10 @@ class Broker:
         self.logs.require_verification(self.config.transaction_partition_verification_enable)
 
     async def _retain(self) -> None:
-        await self.logs.on_retention_tick(self._high_watermark_of)
+        await self._retention.run(self._high_watermark_of)
 
     async def _checkpoint(self) -> None:
-        await self.logs.on_high_watermark_tick(dict(self.replicas.high_watermarks()))
+        await self._upkeep.save_high_watermarks(dict(self.replicas.high_watermarks()))
 
     def _high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
         partition = self.replicas.partitions.get(topic_partition)

@@ -1,21 +1,21 @@
-"""Every partition log of one broker: where it lies, whether it is open, what it still owes.
+"""Every partition log of one broker: where it lies, whether it is open, who is opening it.
 
 Opening ten thousand logs takes minutes that nobody wants to wait for at start, and most of
 them are never asked for. So a start lists directories and reads checkpoints, and a log is
-opened, and after an unclean end recovered, when it is first used. Retention and recovery
-reach the others by and by, a few on every tick.
+opened, and after an unclean end recovered, when it is first used. What logs need now and then
+is in `log_upkeep`, `log_retention` and `background_recovery`.
 
 A log directory whose disk fails is taken offline with its partitions; the others serve on.
 
-Owned by the event loop. The `on_*` duties are the server's to schedule; they put what waits
-for the disk into threads.
+Owned by the event loop. Threads open logs; whoever else wants the same one waits for them.
 
-Invariant: a partition is in at most one online directory.
+Invariants: a partition is in at most one online directory; one thread at most is at work in
+a partition's directory to open it.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
@@ -26,15 +26,10 @@ from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogBusy, LogDirFa
 from ottla.storage.file_pool import OPEN_FILES_MAX, FilePool
 from ottla.storage.files.names import DirectoryState, partition_directory_name
 from ottla.storage.log import PartitionLog
-from ottla.storage.log_directory import LogDirectory, LogHandle, NodeIdentity
+from ottla.storage.log_directory import ClosedSegment, LogDirectory, LogHandle, NodeIdentity
 from ottla.storage.recovery import OpenOptions, open_log
-
-# Logs that a tick opens only to look whether retention has anything to do there.
-_UNOPENED_PER_TICK_MAX = 100
-# Logs that a tick recovers although nobody asked for them yet.
-_RECOVERED_PER_TICK_MAX = 10
-
-HighWatermarkOf = Callable[[TopicPartition], int | None]
+from ottla.storage.removals import Removals
+from ottla.storage.under_way import UnderWay
 
 
 class PartitionSize(NamedTuple):
@@ -51,14 +46,6 @@ class LogDirDescription(NamedTuple):
     total_bytes: int  # of the volume, -1 if unknown
     usable_bytes: int
     partitions: list[PartitionSize]
-
-
-class Deletion(NamedTuple):
-    """A deleted partition, whose files wait for readers to finish."""
-
-    path: str
-    delay_ms: int
-    remove: Callable[[], None]  # to be called, in a thread if it is large, after the delay
 
 
 class LogManager:
@@ -89,11 +76,10 @@ class LogManager:
         self._handles: dict[TopicPartition, LogHandle] = {}
         # Found in several directories, as when one was away while its topic was created anew.
         self._rivals: dict[TopicPartition, list[LogHandle]] = {}
-        self._to_recover: list[LogHandle] = []
-        # Where a thread is at work, perhaps for a log that was deleted meanwhile.
-        self._opening_paths: set[str] = set()
-        self._unopened: Iterator[LogHandle] = iter(())
-        self._doomed: list[tuple[int, str]] = []
+        # By path, where a thread is at work, perhaps for a log that was deleted meanwhile.
+        self._openings: dict[str, asyncio.Task[None]] = {}
+        self.removals = Removals(runtime)
+        self.under_way = UnderWay()
 
     def require_verification(self, is_required: bool) -> None:
         """Whether a transaction may begin in a log only after its coordinator was asked."""
@@ -123,10 +109,9 @@ class LogManager:
                 known = self._handles.setdefault(topic_partition, handle)
                 if known is not handle:
                     self._rivals.setdefault(topic_partition, [known]).append(handle)
-            self._doomed += [(0, path) for path in directory.deleted_paths]
+            self.removals.add(directory.deleted_paths, 0)
         if not self.online_directories:
             raise self._nowhere()
-        self._to_recover = [h for h in self._handles.values() if h.needs_recovery]
 
     @property
     def online_directories(self) -> list[LogDirectory]:
@@ -155,6 +140,10 @@ class LogManager:
     def topic_partitions(self) -> list[TopicPartition]:
         return list(self._handles)
 
+    @property
+    def handles(self) -> list[LogHandle]:
+        return list(self._handles.values())
+
     def find(self, topic_partition: TopicPartition) -> LogHandle | None:
         """What is known of a partition without opening its log."""
         return self._handles.get(topic_partition)
@@ -171,27 +160,74 @@ class LogManager:
         except LogDirFailure as failure:
             raise self._fail(handle.directory, failure) from failure
         self._adopt(handle, log)
-        return self._opened(handle)
+        return log
 
-    async def open(self, topic_partition: TopicPartition) -> PartitionLog:
-        """The open log; a recovery runs in a thread, and `get` refuses meanwhile."""
-        handle = self._handle(topic_partition)
-        if handle.log is not None or handle.is_opening or not handle.needs_recovery:
-            return self.get(topic_partition)
-        options = self._options(handle)
+    async def open(
+        self, topic_partition: TopicPartition, *, leader_epoch: int | None = None
+    ) -> PartitionLog:
+        """The open log. A thread opens it if need be, and begins `leader_epoch` in it."""
+        while True:
+            handle = self._handle(topic_partition)
+            if handle.log is not None:
+                return handle.log
+            opening = self._openings.get(handle.path)
+            if opening is None:
+                opening = self._begin_opening(handle, self._open_in_thread(handle, leader_epoch))
+            await asyncio.shield(opening)
+
+    async def recover(self, handle: LogHandle) -> None:
+        """Recover a log that nobody uses; it is closed again if it has no producers."""
+        if handle.needs_recovery and self.is_ours(handle) and not handle.is_opening:
+            await asyncio.shield(self._begin_opening(handle, self._recover_in_thread(handle)))
+
+    def is_ours(self, handle: LogHandle) -> bool:
+        """Whether the handle still stands for its partition."""
+        return self._handles.get(handle.topic_partition) is handle
+
+    def _begin_opening(
+        self, handle: LogHandle, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
+        async def perform() -> None:
+            try:
+                await work
+            except LogDirFailure as failure:
+                if self.is_ours(handle):  # else it was deleted: of course its files are gone
+                    raise self._fail(handle.directory, failure) from failure
+            finally:
+                handle.is_opening = False
+                del self._openings[handle.path]
+
         handle.is_opening = True
-        self._opening_paths.add(handle.path)
-        try:
-            log = await self._runtime.offload.run(self._open_in, handle, options)
-        except LogDirFailure as failure:
-            if self._handles.get(topic_partition) is not handle:
-                return self._opened(handle)  # deleted meanwhile: of course its files are gone
-            raise self._fail(handle.directory, failure) from failure
-        finally:
-            handle.is_opening = False
-            self._opening_paths.discard(handle.path)
+        self._openings[handle.path] = self.under_way.begin(perform())
+        return self._openings[handle.path]
+
+    async def _open_in_thread(self, handle: LogHandle, leader_epoch: int | None) -> None:
+        options = self._options(handle)._replace(leader_epoch=leader_epoch)
+        log = await self._runtime.offload.run(self._open_in, handle, options)
         self._adopt(handle, log)
-        return self._opened(handle)
+
+    async def _recover_in_thread(self, handle: LogHandle) -> None:
+        log = await self._runtime.offload.run(self._open_in, handle, self._options(handle))
+        if len(log.producers):
+            # A producer that is under way will be back, and must be known however old its
+            # records are: those that a snapshot names may have expired.
+            self._adopt(handle, log)
+            return
+        job = log.begin_flush(is_closing=True) if self.is_ours(handle) else None
+        if job is not None:
+            try:
+                await self._runtime.offload.run(job.run)
+            except OSError as error:
+                raise LogDirFailure(handle.directory.path, error) from error
+            finally:
+                job.release()
+            log.finish_flush(job)
+        if not self.is_ours(handle):
+            log.abandon()
+            return
+        log.close()
+        handle.adopt(log)
+        handle.let_go()
 
     def _handle(self, topic_partition: TopicPartition) -> LogHandle:
         handle = self._handles.get(topic_partition)
@@ -202,14 +238,6 @@ class LogManager:
         if handle.directory.failure is not None:
             raise handle.directory.failure
         return handle
-
-    def _opened(self, handle: LogHandle) -> PartitionLog:
-        if handle.log is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"The log of {handle.topic_partition} was deleted while it was opened",
-            )
-        return handle.log
 
     def create(
         self,
@@ -273,7 +301,7 @@ class LogManager:
         self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: UUID
     ) -> LogHandle:
         path = f"{directory.path}/{partition_directory_name(topic_partition)}"
-        if path in self._opening_paths:
+        if path in self._openings:
             raise LogBusy(f"An older log of {topic_partition} is still being opened")
         handle = LogHandle(directory, topic_partition, path)
         try:
@@ -321,17 +349,14 @@ class LogManager:
             handle.path,
             options,
             on_failure=lambda failure: self._on_log_failure(directory, failure),
-            on_recovery_point_lowered=lambda: self._checkpoint(
-                directory, directory.write_recovery_points
-            ),
-            on_log_start_offset_advanced=lambda: self._checkpoint(
-                directory, directory.write_log_start_offsets
-            ),
+            on_recovery_point_lowered=lambda: self._save_recovery_points(directory),
+            removals=self.removals,
         )
 
-    def _checkpoint(self, directory: LogDirectory, write: Callable[[], None]) -> None:
+    def _save_recovery_points(self, directory: LogDirectory) -> None:
+        """Of what was truncated the checkpoint must not say that it is synced."""
         try:
-            write()
+            directory.write_recovery_points()
         except DiskFull as full:
             # What changed must not be forgotten, and cannot be taken back.
             raise self.fail(directory, full.cause) from full
@@ -369,8 +394,8 @@ class LogManager:
 
     # Deleting.
 
-    def delete(self, topic_partition: TopicPartition) -> Deletion:
-        """Take a partition away now; its files go with `Deletion.remove` or a later tick."""
+    def delete(self, topic_partition: TopicPartition) -> str:
+        """Take a partition away now; where its files lie until `file.delete.delay.ms` is over."""
         offline = self._handles.get(topic_partition)
         if offline is not None and offline.directory.failure is not None:
             # Its name is free for another topic; the files are left to whoever heals the disk.
@@ -392,147 +417,14 @@ class LogManager:
         except OSError as error:
             failure = LogDirFailure(handle.directory.path, error)
             raise self._fail(handle.directory, failure) from error
-        delay_ms = self.config_of(handle).file_delete_delay_ms
-        self._doomed.append((self._runtime.clock.wall_ms() + delay_ms, path))
-        return Deletion(path, delay_ms, lambda: self._remove_tree(path))
+        self.removals.add([path], self.config_of(handle).file_delete_delay_ms)
+        return path
 
     def _remove_tree(self, path: str) -> None:
         if self._disk.exists(path):
             self._disk.rmtree(path)
 
-    # Duties.
-
-    async def on_retention_tick(self, high_watermark_of: HighWatermarkOf) -> int:
-        """Delete what has outlived its retention, and what waited to be removed.
-
-        Returns the number of segments deleted. Logs that are not open are visited in turn,
-        a bounded number each time; so are logs that still await recovery.
-        """
-        deleted = 0
-        for handle in list(self._handles.values()):
-            if handle.log is not None and handle.directory.failure is None:
-                deleted += self._retain(handle, handle.log, high_watermark_of)
-        for handle in self._next_unopened():
-            deleted += self._visit(handle, high_watermark_of)
-        await self._recover_some()
-        await self._remove_doomed()
-        return deleted
-
-    def _retain(
-        self, handle: LogHandle, log: PartitionLog, high_watermark_of: HighWatermarkOf
-    ) -> int:
-        high_watermark = high_watermark_of(handle.topic_partition)
-        if high_watermark is None:
-            high_watermark = handle.high_watermark
-        try:
-            deleted = log.delete_old_segments(high_watermark)
-            log.remove_deleted_files(now_ms=self._runtime.clock.wall_ms())
-        except LogDirFailure:
-            return 0  # noted when it was raised: the directory is offline
-        except DiskFull:
-            return 0  # other logs may have something to give
-        return deleted
-
-    def _visit(self, handle: LogHandle, high_watermark_of: HighWatermarkOf) -> int:
-        """Open a log only to look whether retention has anything to do, and close it again."""
-        try:
-            log = self.get(handle.topic_partition)
-            deleted = self._retain(handle, log, high_watermark_of)
-            log.close()
-        except (LogDirFailure, DiskFull):
-            return 0
-        handle.let_go()
-        return deleted
-
-    def _next_unopened(self) -> list[LogHandle]:
-        found = list(islice(self._unopened, _UNOPENED_PER_TICK_MAX))
-        if len(found) < _UNOPENED_PER_TICK_MAX:
-            self._unopened = iter(list(self._handles.values()))
-        return [
-            handle
-            for handle in found
-            if handle.log is None
-            and not handle.needs_recovery
-            and not handle.is_opening
-            and handle.directory.failure is None
-            and self._handles.get(handle.topic_partition) is handle
-        ]
-
-    async def _recover_some(self) -> None:
-        for _ in range(min(_RECOVERED_PER_TICK_MAX, len(self._to_recover))):
-            handle = self._to_recover.pop()
-            if not handle.needs_recovery or handle.directory.failure is not None:
-                continue
-            if self._handles.get(handle.topic_partition) is not handle or handle.is_opening:
-                continue
-            try:
-                await self.open(handle.topic_partition)
-            except LogDirFailure:
-                continue  # noted when it was raised
-            except DiskFull:
-                self._to_recover.insert(0, handle)
-
-    async def _remove_doomed(self) -> None:
-        now_ms = self._runtime.clock.wall_ms()
-        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
-        for path in due:
-            await self._runtime.offload.run(self._remove_tree, path)
-
-    async def on_flush_tick(self) -> None:
-        """Sync, off the loop, rolled segments and what `flush.ms` has made due."""
-        for handle in list(self._handles.values()):
-            log = handle.log
-            if log is None or log.failure is not None or log.is_closed or not log.needs_flush:
-                continue
-            try:
-                job = log.begin_flush(only_inactive=not log.is_flush_due)
-            except LogDirFailure:
-                continue  # noted when it was raised
-            if job is None:
-                continue
-            try:
-                await self._runtime.offload.run(job.run)
-            except OSError as error:
-                if not log.is_closed:  # a topic that was deleted takes its files away
-                    log.fail(error)
-                continue
-            finally:
-                job.release()
-            log.finish_flush(job)
-
-    async def on_recovery_point_tick(self) -> None:
-        async def write(directory: LogDirectory) -> None:
-            directory.write_recovery_points()
-
-        await self._write_in_each(write)
-
-    async def on_log_start_offset_tick(self) -> None:
-        async def write(directory: LogDirectory) -> None:
-            directory.write_log_start_offsets()
-
-        await self._write_in_each(write)
-
-    async def on_high_watermark_tick(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        async def write(directory: LogDirectory) -> None:
-            await directory.write_high_watermarks_in_thread(high_watermarks)
-
-        await self._write_in_each(write)
-
-    async def on_producer_expiry_tick(self) -> None:
-        """Forget producers that were idle too long, in logs that are open."""
-        for handle in list(self._handles.values()):
-            if handle.log is not None:
-                handle.log.expire_producers()
-
-    async def _write_in_each(self, write: Callable[[LogDirectory], Awaitable[None]]) -> None:
-        for directory in self.online_directories:
-            try:
-                await write(directory)
-            except DiskFull:
-                continue  # older ones only make a recovery longer; the next tick tries again
-            except LogDirFailure as failure:
-                self._fail(directory, failure)
+    # Knowing.
 
     def high_watermark_of(self, topic_partition: TopicPartition) -> int:
         """As last checkpointed; 0 if it never was."""
@@ -550,23 +442,42 @@ class LogManager:
             ):
                 handle.log.update_config(self.config_of(handle))
 
-    def describe(self) -> list[LogDirDescription]:
-        """Sizes of all partitions, without opening any log."""
-        return [self._describe(directory) for directory in self._directories]
+    async def closed_segments_of(self, handle: LogHandle) -> Sequence[ClosedSegment]:
+        """The segments of a log that is not open; a thread looks once. None of one that is."""
+        if handle.log is not None or not self.is_ours(handle):
+            return ()
+        if handle.closed_segments is None:
+            config = self.config_of(handle)
+            try:
+                found = await self._runtime.offload.run(handle.read_closed_segments, config)
+            except OSError as error:
+                if not self.is_ours(handle) or handle.log is not None or handle.is_opening:
+                    return ()  # they changed while they were looked at
+                raise self.fail(handle.directory, error) from error
+            if handle.log is not None or handle.is_opening:
+                return ()
+            handle.closed_segments = found
+        return handle.closed_segments
 
-    def _describe(self, directory: LogDirectory) -> LogDirDescription:
-        if directory.failure is not None:
-            return LogDirDescription(
-                directory.path, directory.directory_id, directory.failure, -1, -1, []
-            )
+    async def describe(self) -> list[LogDirDescription]:
+        """Sizes of all partitions, without opening any log."""
+        return [await self._describe(directory) for directory in self._directories]
+
+    async def _describe(self, directory: LogDirectory) -> LogDirDescription:
+        sizes = []
         try:
+            if directory.failure is not None:
+                raise directory.failure
             total, usable = self._disk.free_bytes(directory.path)
-            sizes = [
-                PartitionSize(topic_partition, handle.size_bytes())
-                for topic_partition, handle in directory.handles.items()
-            ]
-        except OSError as error:
-            failure = self._fail(directory, LogDirFailure(directory.path, error))
+            for topic_partition, handle in list(directory.handles.items()):
+                closed = await self.closed_segments_of(handle)
+                size = sum(one.size_bytes for one in closed)
+                if handle.log is not None:
+                    size = handle.log.size_bytes()
+                sizes.append(PartitionSize(topic_partition, size))
+        except (OSError, LogDirFailure) as error:
+            cause = error.cause if isinstance(error, LogDirFailure) else error
+            failure = self.fail(directory, cause)
             return LogDirDescription(directory.path, directory.directory_id, failure, -1, -1, [])
         return LogDirDescription(directory.path, directory.directory_id, None, total, usable, sizes)
 
@@ -578,7 +489,10 @@ class LogManager:
         broker_epoch: int = -1,
         high_watermarks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Close in order: logs flushed, checkpoints written, markers set, locks released."""
+        """Close in order: logs flushed, checkpoints written, markers set, locks released.
+
+        Nothing may be `under_way` any more.
+        """
         for directory in self._directories:
             if directory.failure is None:
                 try:
@@ -589,6 +503,7 @@ class LogManager:
                     self.fail(directory, full.cause)
                 except LogDirFailure as failure:
                     self._fail(directory, failure)
+        self.removals.remove_all()
         self._end(self._directories)
 
     def _close_directory(

@@ -40,6 +40,7 @@ from ottla.storage.files.partition_metadata import FILE_NAME as PARTITION_METADA
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.removals import Removals
 from ottla.storage.replacement import Replacement
 from ottla.storage.segment import Segment
 
@@ -75,11 +76,10 @@ class LogState:
         "_latest_epoch",
         "_message_bytes_max",
         "_on_failure",
-        "_on_log_start_offset_advanced",
         "_on_recovery_point_lowered",
-        "_pending_removals",
         "_pool",
         "_producers",
+        "_removals",
         "_replacement",
         "_roll_after_timestamp_ms",
         "_roll_at_wall_ms",
@@ -115,7 +115,7 @@ class LogState:
         loaded: LoadedLog,
         on_failure: Callable[[LogDirFailure], None],
         on_recovery_point_lowered: Callable[[], None],
-        on_log_start_offset_advanced: Callable[[], None],
+        removals: Removals,
     ) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
@@ -123,7 +123,7 @@ class LogState:
         self._pool = pool
         self._on_failure = on_failure
         self._on_recovery_point_lowered = on_recovery_point_lowered
-        self._on_log_start_offset_advanced = on_log_start_offset_advanced
+        self._removals = removals
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
@@ -143,7 +143,6 @@ class LogState:
         # Its name and metadata may never have been synced.
         self._is_new_directory = loaded.has_new_names or loaded.log_end_offset == 0
         self._generation = 0
-        self._pending_removals: list[tuple[int, list[str]]] = []
         self._replacement: Replacement | None = None
         # Up to where the log was compacted, exclusive; None if it never was.
         self.clean_offset: int | None = None
@@ -214,19 +213,19 @@ class LogState:
         self.roll(first_offset)
         return self._active
 
-    def roll(self, first_offset: int | None = None) -> None:
-        """Close the active segment and begin another, at the log's end or `first_offset`."""
+    def roll(self, first_offset: int | None = None, *, is_doomed: bool = False) -> None:
+        """Close the active segment and begin another, at the log's end or `first_offset`.
+
+        One that `is_doomed` is deleted next: its indexes are not wanted any more.
+        """
         self._check_usable()
         base_offset = max(self.log_end_offset, first_offset or 0)
         active = self._active
         if active.size == 0 and active.base_offset == base_offset:
             return  # it is as fresh as a new one
         try:
-            active.become_inactive()
-            active.save_indexes()
-            if active.size and self.recovery_point == self.log_end_offset:
-                # No later flush would come back to this segment for its indexes.
-                self._perform(self.begin_flush(is_closing=True))
+            if not is_doomed:
+                self._close_active()
             segment = self._new_segment(base_offset)
             self._producers.end_offset = Offset(base_offset)
             self._snapshots.take(self._producers)
@@ -241,6 +240,14 @@ class LogState:
         # That one may have been the first: what it would have held never was.
         self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
         self._plan_roll()
+
+    def _close_active(self) -> None:
+        active = self._active
+        active.become_inactive()
+        active.save_indexes()
+        if active.size and self.recovery_point == self.log_end_offset:
+            # No later flush would come back to this segment for its indexes.
+            self._perform(self.begin_flush(is_closing=True))
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment.create(
@@ -294,21 +301,12 @@ class LogState:
             paths += segment.mark_deleted()
             self._snapshots.remove(Offset(segment.base_offset))
         if paths:
-            due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-            self._pending_removals.append((due_ms, paths))
+            self._removals.add(paths, self.config.file_delete_delay_ms)
             self._has_new_names = True
 
-    def remove_deleted_files(self, *, now_ms: int | None = None) -> None:
-        """Remove the files of deleted segments whose delay is over; all of them if None."""
-        kept = []
-        for due_ms, paths in self._pending_removals:
-            if now_ms is not None and due_ms > now_ms:
-                kept.append((due_ms, paths))
-                continue
-            for path in paths:
-                if self._disk.exists(path):
-                    self._disk.remove(path)
-        self._pending_removals = kept
+    def remove_deleted_files(self) -> None:
+        """Remove the files of deleted segments now, without waiting for their delay."""
+        self._removals.remove_all()
 
     def _settle_replacement(self) -> None:
         """Undo or complete, durably, a replacement of segments that is under way."""
@@ -475,7 +473,6 @@ class LogState:
                 self._producers.end_offset = Offset(self.log_end_offset)
                 self._snapshots.take(self._producers)
                 self._settle_replacement()
-                self.remove_deleted_files()
             except OSError as error:
                 raise self.fail(error) from error
             is_untouched = self._is_empty or (

@@ -60,6 +60,7 @@ from ottla.storage.producer_replay import (
     replay_segments,
 )
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.removals import Removals
 from ottla.storage.segment import Segment
 
 # Large enough that the calls cost nothing beside the CRC, small enough for the cache of a core.
@@ -79,6 +80,7 @@ class OpenOptions(NamedTuple):
     log_start_offset: int = 0
     producer_expiration_ms: int = 86_400_000
     is_verification_required: bool = False
+    leader_epoch: int | None = None  # begins at the end of the log
 
 
 def open_log(
@@ -91,7 +93,7 @@ def open_log(
     *,
     on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
-    on_log_start_offset_advanced: Callable[[], None] = lambda: None,
+    removals: Removals | None = None,
 ) -> PartitionLog:
     """The log in `directory`, recovered if need be. Raises LogDirFailure.
 
@@ -117,7 +119,7 @@ def open_log(
         loaded=loaded,
         on_failure=on_failure,
         on_recovery_point_lowered=on_recovery_point_lowered,
-        on_log_start_offset_advanced=on_log_start_offset_advanced,
+        removals=Removals(runtime) if removals is None else removals,
     )
 
 
@@ -164,7 +166,7 @@ class _Loader:
         self._epochs.truncate_head(Offset(log_start_offset))
         if not options.had_clean_shutdown:
             self._restore_first_epochs(segments, log_start_offset)
-        self._save_epochs(stored_epochs)
+        self._save_epochs(stored_epochs, log_end_offset)
         segments.last.become_active(log_end_offset)
         self._load_producers(segments, log_start_offset, log_end_offset)
         recovery_point = min(options.recovery_point, log_end_offset)
@@ -181,6 +183,8 @@ class _Loader:
 
     def hand_over(self, segments: LogSegments, pool: FilePool) -> None:
         """The log is built: from now on its files belong to the broker's pool."""
+        # The log will ask for it, and this may be a thread, which must not use that pool.
+        _ = segments.last.first_timestamp_ms
         for segment in segments:
             segment.move_to(pool)
 
@@ -237,10 +241,20 @@ class _Loader:
         self._epochs, self._stored_epochs = LeaderEpochs(entries), LeaderEpochs(entries)
         return data
 
-    def _save_epochs(self, stored: bytes) -> None:
+    def _save_epochs(self, stored: bytes, log_end_offset: int) -> None:
+        known = self._epochs.entries
+        if self._options.leader_epoch is not None:
+            self._epochs.assign(Epoch(self._options.leader_epoch), Offset(log_end_offset))
         data = encode_leader_epochs(self._epochs.entries)
-        if data != stored and (stored or self._epochs.entries):
+        if data == stored or not (stored or self._epochs.entries):
+            return
+        try:
             self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
+        except OSError as error:
+            if error.errno not in FULL_DISK_ERRNOS or self._options.leader_epoch is None:
+                raise
+            # There is something to read; who appends in the new epoch has to save it first.
+            self._epochs = LeaderEpochs(known)
 
     def _restore_first_epochs(self, segments: LogSegments, log_start_offset: int) -> None:
         """Find epochs that were forgotten with segments whose deletion was then undone."""

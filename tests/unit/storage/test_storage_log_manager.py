@@ -11,12 +11,15 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.runtime.interfaces import Disk
 from ottla.runtime.simulated import Simulation
 from ottla.storage.failures import LogDirFailure, WrongLogDirError
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.meta_properties import MetaProperties, encode_meta_properties
 from ottla.storage.log_directory import NodeIdentity
-from ottla.storage.log_manager import LogManager
+from ottla.storage.log_manager import LogDirDescription, LogManager
+from ottla.storage.log_retention import LogRetention
+from ottla.storage.log_upkeep import LogUpkeep
 
 TOPIC_ID = UUID(int=123)
 CONFIG = TopicConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=1_000)
@@ -68,6 +71,21 @@ class House:
     def run(self, duty: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return self.simulation.run(duty())
 
+    @property
+    def disk(self) -> Disk:
+        return self.simulation.runtime("a").disk
+
+    @property
+    def upkeep(self) -> LogUpkeep:
+        return LogUpkeep(self.simulation.runtime("a"), self.logs)
+
+    def retain(self, high_watermark: int | None = None) -> int:
+        retention = LogRetention(self.simulation.runtime("a"), self.logs)
+        return int(self.run(lambda: retention.run(lambda _: high_watermark)))
+
+    def describe(self) -> list[LogDirDescription]:
+        return list(self.run(self.logs.describe))
+
 
 def tp(partition: int) -> TopicPartition:
     return TopicPartition("t", partition)
@@ -79,9 +97,9 @@ def test_partitions_are_spread_and_found_again_without_being_opened() -> None:
         house.fill(partition, partition)
     logs = house.restart()
     assert sorted(logs.topic_partitions) == [tp(n) for n in range(6)]
-    assert [len(one.partitions) for one in logs.describe()] == [3, 3]
+    assert [len(one.partitions) for one in house.describe()] == [3, 3]
     sizes = {
-        p.topic_partition.partition: p.size_bytes for d in logs.describe() for p in d.partitions
+        p.topic_partition.partition: p.size_bytes for d in house.describe() for p in d.partitions
     }
     assert sizes[0] == 0
     assert sizes[4] == 4 * sizes[1]
@@ -125,25 +143,22 @@ def test_unknown_partitions_are_refused() -> None:
 def test_a_deleted_partition_can_be_created_again_at_once() -> None:
     house = House()
     house.fill(0)
-    deletion = house.logs.delete(tp(0))
+    path = house.logs.delete(tp(0))
     assert tp(0) not in house.logs
     house.fill(0, 1)
     assert house.logs.get(tp(0)).log_end_offset == 1
-    disk = house.simulation.runtime("a").disk
-    assert disk.is_dir(deletion.path)
-    assert deletion.delay_ms == 1_000
-    deletion.remove()
-    assert not disk.exists(deletion.path)
+    assert house.disk.is_dir(path)
 
 
 def test_directories_awaiting_deletion_go_after_a_restart() -> None:
     house = House()
     house.fill(0)
-    deletion = house.logs.delete(tp(0))
-    logs = house.restart()
+    path = house.logs.delete(tp(0))
+    logs = house.kill()
     assert logs.topic_partitions == []
-    house.run(lambda: logs.on_retention_tick(lambda topic_partition: None))
-    assert not house.simulation.runtime("a").disk.exists(deletion.path)
+    assert house.disk.is_dir(path)
+    house.run(lambda: logs.removals.remove_due(logs.under_way))
+    assert not house.disk.exists(path)
 
 
 class Interruption:
@@ -166,7 +181,7 @@ def test_a_topic_that_is_deleted_while_a_thread_syncs_it_leaves_its_directory_on
     house.fill(0, 5)
     path = house.logs.find(tp(0)).path  # type: ignore[union-attr]  # just made
     deletion = Interruption(house, "sync", path, lambda: house.logs.delete(tp(0)))
-    house.run(house.logs.on_flush_tick)
+    house.run(house.upkeep.flush)
     assert deletion.has_happened
     assert house.failures == []
     house.fill(0)
@@ -221,9 +236,9 @@ def test_checkpoints_survive_a_kill() -> None:
     log = house.logs.get(tp(0))
     log.advance_log_start_offset(2)
     log.flush()
-    house.run(house.logs.on_recovery_point_tick)
-    house.run(house.logs.on_log_start_offset_tick)
-    house.run(lambda: house.logs.on_high_watermark_tick({tp(0): 4}))
+    house.run(house.upkeep.save_recovery_points)
+    house.run(house.upkeep.save_log_start_offsets)
+    house.run(lambda: house.upkeep.save_high_watermarks({tp(0): 4}))
     logs = house.kill()
     handle = logs.find(tp(0))
     assert handle is not None
@@ -239,13 +254,9 @@ def test_retention_deletes_in_open_logs_and_in_those_nobody_opened() -> None:
     logs = house.restart()
     logs.get(tp(1))
 
-    async def tick() -> int:
-        first = await logs.on_retention_tick(lambda topic_partition: 6)
-        return first + await logs.on_retention_tick(lambda topic_partition: 6)
-
-    assert house.run(tick) == 18
+    assert house.retain(6) == 18
     assert {logs.get(tp(n)).log_start_offset for n in range(3)} == {6}
-    assert sum(p.size_bytes for d in logs.describe() for p in d.partitions) == 0
+    assert sum(p.size_bytes for d in house.describe() for p in d.partitions) == 0
 
 
 def test_a_log_that_is_opened_in_the_background_follows_its_topics_configuration() -> None:
@@ -276,7 +287,7 @@ def test_rolled_segments_are_synced_by_the_flush_tick() -> None:
     house.fill(0, 5)
     log = house.logs.get(tp(0))
     assert log.recovery_point == 0
-    house.run(house.logs.on_flush_tick)
+    house.run(house.upkeep.flush)
     assert log.recovery_point == log.segment_base_offsets[-1] == 4
     assert not log.needs_flush
 
@@ -298,7 +309,7 @@ def test_a_failed_directory_is_left_while_the_other_serves_on() -> None:
         house.fill(partition)
     house.fill(7)
     assert house.logs.find(tp(7)).path.startswith("/data/two")  # type: ignore[union-attr]  # just made
-    assert [one.failure is None for one in house.logs.describe()] == [False, True]
+    assert [one.failure is None for one in house.describe()] == [False, True]
     house.logs.close()
     house.simulation.disk("a").heal()
     logs = house.start()

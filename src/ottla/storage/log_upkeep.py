@@ -1,0 +1,80 @@
+"""What all open logs need now and then: syncs, checkpoints, forgetting idle producers.
+
+The duties are the server's to schedule. A log is synced in a thread, as that may take the disk a
+second; checkpoints of which a late one does no harm are written there too.
+
+Owned by the event loop.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from ottla.protocol.ids import TopicPartition
+from ottla.runtime.interfaces import Runtime
+from ottla.storage.failures import DiskFull, LogDirFailure
+from ottla.storage.flushing import FlushJob
+from ottla.storage.log import PartitionLog
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.log_manager import LogManager
+
+
+class LogUpkeep:
+    def __init__(self, runtime: Runtime, logs: LogManager) -> None:
+        self._runtime = runtime
+        self._logs = logs
+
+    async def flush(self) -> None:
+        """Sync rolled segments and what `flush.ms` has made due."""
+        for handle in self._logs.handles:
+            log = handle.log
+            if log is None or log.failure is not None or log.is_closed or not log.needs_flush:
+                continue
+            try:
+                job = log.begin_flush(only_inactive=not log.is_flush_due)
+            except LogDirFailure:
+                continue  # noted when it was raised
+            if job is not None:
+                await self._logs.under_way.run(self._flush(log, job))
+
+    async def _flush(self, log: PartitionLog, job: FlushJob) -> None:
+        try:
+            await self._runtime.offload.run(job.run)
+        except OSError as error:
+            if not log.is_closed:  # a topic that was deleted takes its files away
+                log.fail(error)
+            return
+        finally:
+            job.release()
+        log.finish_flush(job)
+
+    async def save_recovery_points(self) -> None:
+        async def save(directory: LogDirectory) -> None:
+            directory.write_recovery_points()
+
+        await self._save_in_each(save)
+
+    async def save_log_start_offsets(self) -> None:
+        async def save(directory: LogDirectory) -> None:
+            await self._logs.under_way.run(directory.save_log_start_offsets())
+
+        await self._save_in_each(save)
+
+    async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        async def save(directory: LogDirectory) -> None:
+            await self._logs.under_way.run(directory.save_high_watermarks(high_watermarks))
+
+        await self._save_in_each(save)
+
+    async def _save_in_each(self, save: Callable[[LogDirectory], Awaitable[None]]) -> None:
+        for directory in self._logs.online_directories:
+            try:
+                await save(directory)
+            except DiskFull:
+                continue  # older ones only make a recovery longer; the next round tries again
+            except LogDirFailure as failure:
+                self._logs.fail(directory, failure.cause)
+
+    async def expire_producers(self) -> None:
+        """Forget producers that were idle too long, in logs that are open."""
+        for handle in self._logs.handles:
+            if handle.log is not None:
+                handle.log.expire_producers()
