@@ -51,7 +51,7 @@ from ottla.storage.producer_replay import (
 )
 from ottla.storage.rewriting import DECOMPRESSED_BYTES_MAX, prepare_batch
 from ottla.storage.segment import Segment
-from ottla.storage.slices import EMPTY_SLICE, LogSlice
+from ottla.storage.slices import EMPTY_SLICE, UNBOUNDED, LogSlice
 from ottla.storage.timestamp_lookup import (
     TimestampAndOffset,
     find_max_timestamp,
@@ -468,13 +468,16 @@ class PartitionLog(ReplaceableLog):
         if limit <= start:
             return EMPTY_SLICE
         end = segment.whole_batches_end(start, bytes_max, limit)
+        available = limit - start
+        if bound is None and segment is not self._active:
+            available = UNBOUNDED
         if end == start:
             if not at_least_one:
-                return EMPTY_SLICE
+                return EMPTY_SLICE._replace(available=available)
             end = start + segment.first_batch_size(start)
         elif end == bound:
             segment.remember_cursor(end_offset, end)
-        return LogSlice(segment.log.pin(), start, end - start, segment.log)
+        return LogSlice(segment.log.pin(), start, end - start, segment.log, available)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that touch [first_offset, end_offset), by their last offsets."""

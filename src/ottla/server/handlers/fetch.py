@@ -5,7 +5,7 @@ the file to the socket without passing through Python where they are large. Foll
 same way with a replica id; their fetch offset is what moves the high watermark.
 
 With fewer than `min_bytes` at hand the request waits, watching its partitions, at most
-`max_wait_ms`. An error, a diverging epoch or a full answer is sent at once. Ranges that the page
+`max_wait_ms`. An error, a diverging epoch or records of an older segment are sent at once. Ranges that the page
 cache does not hold are read by a thread first, so that one consumer of old data does not hold
 up the others.
 """
@@ -30,7 +30,7 @@ from ottla.replication.purgatory import DelayedOperation
 from ottla.server.connection import Answer, Connection, Deferred, Expected, FileRange, Part
 from ottla.server.fetch_sessions import Context, TopicKey
 from ottla.server.services import Services
-from ottla.storage.slices import SMALL_BYTES_MAX, LogSlice, warm
+from ottla.storage.slices import SMALL_BYTES_MAX, UNBOUNDED, LogSlice, warm
 
 LEADER_FROM = 16  # the field is older, but only with KIP-951 do brokers fill it in
 _ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
@@ -132,21 +132,30 @@ class _Fetch:
         self._slices: list[LogSlice] = []
 
     def read(self) -> bool:
-        """Look at every partition; whether the answer should be sent as it stands."""
+        """Look at every partition; whether the answer should be sent as it stands.
+
+        As in Apache Kafka `min_bytes` counts what there is, up to each partition's own limit,
+        not what fits into whole batches; whoever reads an older segment does not wait at all.
+        """
         request = self._request
         bytes_left = min(request.max_bytes, self._services.config.fetch_max_bytes)
+        bytes_wanted = min(request.min_bytes, bytes_left)
         bytes_read = 0
-        is_urgent = False
+        is_enough = bytes_wanted <= 0
         self._results = results = []
         for topic, asked in self._context.wanted:
             result = self._read_one(topic, asked, bytes_left, at_least_one=not bytes_read)
             results.append((topic, result))
-            if result.records_length:
+            if result.records is not None:
+                available = result.records.available
                 bytes_read += result.records_length
                 bytes_left -= result.records_length
+                bytes_wanted -= min(available, asked.partition_max_bytes)
+                if bytes_wanted <= 0 or available == UNBOUNDED:
+                    is_enough = True
             elif result.error_code or result.diverging_epoch is not None:
-                is_urgent = True
-        return is_urgent or bytes_read >= request.min_bytes
+                is_enough = True
+        return is_enough
 
     def answer(self) -> Answer | Deferred:
         """The response; where the page cache lacks some of it, after a thread has read that."""

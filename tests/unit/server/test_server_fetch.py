@@ -1,0 +1,91 @@
+"""When a fetch is answered: min_bytes against what there is, limits and older segments."""
+
+import asyncio
+
+from support.broker_room import BrokerRoom, in_broker_room
+
+WAIT_MS = 20_000
+
+
+async def fill(room: BrokerRoom, count: int, size: int = 1_000) -> int:
+    """Batches in partition 0 of `t`; the bytes of one."""
+    batch = room.batch(size)
+    for _ in range(count):
+        assert (await room.produce("t", batch)).error_code == 0
+    return len(batch)
+
+
+async def seconds_of_fetch(room: BrokerRoom, **asked: int) -> tuple[float, int]:
+    """How long the answer took, virtually, and how many bytes of records it had."""
+    start = room.now
+    answer = await room.fetch("t", asked.pop("offset", 0), wait_ms=WAIT_MS, **asked)  # type: ignore[arg-type]  # numbers
+    assert answer.error_code == 0
+    return room.now - start, len(answer.records or b"")
+
+
+def test_a_fetch_that_its_partitions_limit_cuts_does_not_wait_for_more() -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t")
+        size = await fill(room, 10)
+        limit = size * 5 // 2
+        seconds, length = await seconds_of_fetch(room, partition_bytes_max=limit, bytes_min=limit)
+        assert seconds < 1
+        assert length == 2 * size
+
+    in_broker_room(story)
+
+
+def test_a_fetch_of_an_older_segment_does_not_wait() -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t", segment_bytes="1048576")
+        await fill(room, 3, size=400_000)
+        seconds, length = await seconds_of_fetch(room, bytes_min=10_000_000)
+        assert seconds < 1
+        assert length > 0
+        # The rest, in the active segment, is too little.
+        seconds, _ = await seconds_of_fetch(room, offset=2, bytes_min=10_000_000)
+        assert seconds >= WAIT_MS / 1000
+
+    in_broker_room(story)
+
+
+def test_nobody_waits_for_more_than_an_answer_may_hold() -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t")
+        size = await fill(room, 3)
+        seconds, length = await seconds_of_fetch(room, bytes_min=1 << 30, bytes_max=size * 2)
+        assert seconds < 1
+        assert length == 2 * size
+        seconds, _ = await seconds_of_fetch(room, bytes_min=5, bytes_max=0)
+        assert seconds < 1
+
+    in_broker_room(story, {"fetch.max.bytes": "5000"})
+
+
+def test_a_fetch_waits_until_there_are_enough_bytes() -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t")
+        size = await fill(room, 1)
+        client = room.new_client()
+        waiting = asyncio.create_task(
+            room.fetch("t", 0, bytes_min=3 * size, wait_ms=WAIT_MS, client=client)
+        )
+        for count in (1, 2):
+            await asyncio.sleep(1)
+            assert not waiting.done(), f"answered with {count} of 3 batches"
+            await fill(room, 1)
+        answer = await asyncio.wait_for(waiting, 1)
+        assert len(answer.records) == 3 * size
+
+    in_broker_room(story)
+
+
+def test_a_fetch_that_never_gets_enough_has_what_there_is_when_its_time_is_up() -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t")
+        size = await fill(room, 2)
+        seconds, length = await seconds_of_fetch(room, bytes_min=3 * size)
+        assert WAIT_MS / 1000 <= seconds < WAIT_MS / 1000 + 1
+        assert length == 2 * size
+
+    in_broker_room(story)
