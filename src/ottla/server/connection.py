@@ -44,6 +44,9 @@ LENT_LARGE_BUFFERS_MAX = 4
 LENT_MAX = {BUFFER_BYTES: LENT_BUFFERS_MAX, LARGE_BUFFER_BYTES: LENT_LARGE_BUFFERS_MAX}
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
+# Answers to requests that came together leave together, but no more of them than this: a client
+# that asks for much and reads nothing is then noticed, and its next request waits.
+OUT_BYTES_MAX = 128 * 1024
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
@@ -145,6 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_is_write_paused",
         "_out",
+        "_out_bytes",
         "_own",
         "_own_view",
         "_pending",
@@ -172,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_view: memoryview | None = None
         self._filled = 0
         self._out: list[bytes | bytearray] = []
+        self._out_bytes = 0  # of answers that were ready at once
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
         self._is_blocked = False  # an answer must be complete before more is started
         self._alike: int | None = None  # API key and version of what alone may be started
@@ -336,10 +341,15 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(error))
             return False
         if type(answer) is bytes and not self._pending:
+            size = len(answer)
             out = self._out
-            out.append(LENGTH.pack(len(answer)))
+            out.append(LENGTH.pack(size))
             out.append(answer)
-            return True
+            self._out_bytes += size
+            if self._out_bytes < OUT_BYTES_MAX:
+                return True
+            self._flush()
+            return not (self.is_closed or self._must_wait)
         if isinstance(answer, Deferred):
             self._defer(answer, about)
         elif answer is not None:
@@ -473,6 +483,7 @@ class Connection(asyncio.BufferedProtocol):
         if out and self.sending is None and self.transport is not None:
             self.transport.write(b"".join(out) if len(out) > 1 else out[0])
             out.clear()
+            self._out_bytes = 0
 
     def _resume(self) -> None:
         """Go on with frames that arrived while an answer was awaited."""

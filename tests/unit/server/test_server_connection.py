@@ -1,6 +1,7 @@
 """One connection on a transport made of lists: frames in any pieces, answers in request order."""
 
 import asyncio
+from collections.abc import Callable
 from struct import pack, unpack_from
 
 import pytest
@@ -21,6 +22,8 @@ from ottla.server.connection import (
     ReadBuffers,
 )
 
+HIGH_WATER_BYTES = 64 * 1024
+
 
 class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
@@ -28,6 +31,7 @@ class FakeTransport(asyncio.Transport):
         self.written = bytearray()
         self.reading = True
         self.closed = False
+        self.on_full: Callable[[], None] | None = None  # the protocol's pause_writing
 
     def get_extra_info(self, name, default=None):
         return ("10.0.0.1", 4000) if name == "peername" else default
@@ -35,6 +39,8 @@ class FakeTransport(asyncio.Transport):
     def write(self, data) -> None:
         assert not self.closed
         self.written += data
+        if self.on_full is not None and len(self.written) > HIGH_WATER_BYTES:
+            self.on_full()
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -331,5 +337,34 @@ def test_draining_answers_what_is_under_way_and_then_closes() -> None:
         await asyncio.sleep(0)
         assert answers(transport.written) == [b"x"]
         assert transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_asks_and_does_not_read_is_not_answered_on_and_on() -> None:
+    """A small request may have a large answer: what waits to be read is bounded all the same."""
+
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        body = bytes(20_000)
+        owner.dispatch = lambda connection, header, buffer, end: body  # type: ignore[method-assign]  # large answers
+        transport.on_full = connection.pause_writing
+        request = frame("now", b"x")
+        count = BUFFER_BYTES // len(request)
+        feed(connection, transport, request * count)
+        bound = 256 * 1024
+        assert len(transport.written) <= bound
+        assert not transport.reading
+        total = 0
+        while total < count:  # it reads at last
+            found = answers(transport.written)
+            assert len(transport.written) <= bound
+            total += len(found)
+            transport.written.clear()
+            if total < count:
+                connection.resume_writing()
+        assert total == count
+        connection.resume_writing()
+        assert transport.reading
 
     asyncio.run(scenario())

@@ -5,9 +5,9 @@ the file to the socket without passing through Python where they are large. Foll
 same way with a replica id; their fetch offset is what moves the high watermark.
 
 With fewer than `min_bytes` at hand the request waits, watching its partitions, at most
-`max_wait_ms`. An error, a diverging epoch or records of an older segment are sent at once. Ranges that the page
-cache does not hold are read by a thread first, so that one consumer of old data does not hold
-up the others.
+`max_wait_ms`. An error, a diverging epoch or records of an older segment are sent at once.
+Ranges that the page cache does not hold are read by a thread first, so that one consumer of old
+data does not hold up the others.
 """
 
 import asyncio
