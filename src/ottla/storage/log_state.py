@@ -248,6 +248,7 @@ class LogState:
         if active.size and self.recovery_point == self.log_end_offset:
             # No later flush would come back to this segment for its indexes.
             self._perform(self.begin_flush(is_closing=True))
+        active.keep_indexes_if_room()
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment.create(

@@ -289,6 +289,8 @@ class _Loader:
             if self._contradicts(segment, next_offset):
                 self._drop(segments, ordered[at:])
                 break
+            if at:
+                ordered[at - 1].forget_indexes()  # all of a large log would fill the memory
             if segment.base_offset not in unflushed and self._has_sound_txn_index(segment):
                 next_offset = None
                 continue

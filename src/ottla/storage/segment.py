@@ -365,12 +365,17 @@ class Segment:
                 self._save(FileKind.TRANSACTION_INDEX, size, self._txn_unsaved)
         self.is_index_saved = True
 
+    def keep_indexes_if_room(self) -> None:
+        """The segment is closed: its indexes stay in memory for as long as others need no room."""
+        self._index_cache.note_loaded(self)
+
     def forget_indexes(self) -> None:
         """Give the memory of saved indexes back; the next lookup reads them again."""
-        if self.is_index_saved:
-            largest = self.max_timestamp
-            self._offset_index = self._time_index = self._txn_index = None
-            self._max_timestamp = largest
+        if not self.is_index_saved:
+            return
+        if self._time_index is not None:
+            self._max_timestamp = self.max_timestamp
+        self._offset_index = self._time_index = self._txn_index = None
 
     def index_bytes(self) -> int:
         """Memory that `forget_indexes` would free, nearly."""
