@@ -187,3 +187,4 @@ class Runtime:
     disk: Disk
     network: Network
     offload: Offload
+    descriptors_max: int = 1024  # files and connections that the process may have open

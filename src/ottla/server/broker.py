@@ -54,6 +54,7 @@ from ottla.server.topic_creation import create_topics
 from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.failures import LogDirFailure
+from ottla.storage.file_pool import share_of_files
 from ottla.storage.log_manager import LogManager
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_upkeep import LogUpkeep
@@ -65,6 +66,8 @@ PLAINTEXT = 0  # the number of the security protocol in registrations
 STOP_GRACE_SECONDS = 5.0
 # Rolled segments are synced soon, without waiting for flush.ms.
 FLUSH_TICK_MS = 1000
+# For what is neither a segment nor a client: checkpoints, snapshots, threads, listeners.
+DESCRIPTORS_RESERVED = 256
 SESSION_ID_MAX = 2**31 - 1
 FATAL = "fatal"  # names the reason why the broker gave up
 
@@ -101,12 +104,14 @@ class Broker:
         self.broker_id = BrokerId(config.node_id)
         self.listeners: dict[str, tuple[str, int]] = {}
         self.http_address: tuple[str, int] | None = None
+        self._open_files_max = share_of_files(runtime.descriptors_max)
         self.logs = LogManager(
             runtime,
             config.log_dirs,
             config_of=self._configs.topic,
             producer_expiration_ms=config.producer_id_expiration_ms,
             is_verification_required=config.transaction_partition_verification_enable,
+            open_files_max=self._open_files_max,
             on_directory_failure=self._on_directory_failure,
         )
         self._upkeep = LogUpkeep(runtime, self.logs)
@@ -267,8 +272,9 @@ class Broker:
 
     async def _listen(self) -> None:
         config = self.config
+        spare = self._runtime.descriptors_max - self._open_files_max - DESCRIPTORS_RESERVED
         limits = ConnectionLimits(
-            config.max_connections,
+            min(config.max_connections, max(spare, 1)),
             config.max_connections_per_ip,
             dict(config.max_connections_per_ip_overrides),
         )

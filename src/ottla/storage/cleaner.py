@@ -41,7 +41,7 @@ from ottla.storage.core.compaction import (
 from ottla.storage.core.compaction_filter import BatchFilter, FilterStatistics
 from ottla.storage.core.compaction_map import OffsetMap
 from ottla.storage.core.compaction_transactions import CleanedTransactions
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.files.names import FileKind
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_directory import LogDirectory, LogHandle
@@ -559,7 +559,7 @@ class _Cleaning:
         opened = self._log
         if opened.is_closed:
             return CleaningAborted("the log was closed")
-        if error.errno in FULL_DISK_ERRNOS:
+        if error.errno in PASSING_ERRNOS:
             return DiskFull(opened.directory, error)
         return opened.fail(error)
 

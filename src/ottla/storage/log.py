@@ -40,7 +40,7 @@ from ottla.storage.core.producer_state import (
     Duplicate,
 )
 from ottla.storage.core.transaction_index import AbortedTransaction
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull
+from ottla.storage.failures import DESCRIPTOR_ERRNOS, PASSING_ERRNOS, DiskFull
 from ottla.storage.log_replacing import ReplaceableLog
 from ottla.storage.producer_replay import (
     Marker,
@@ -377,11 +377,13 @@ class PartitionLog(ReplaceableLog):
 
     def _undo_append(self, segment: Segment, error: OSError) -> KafkaError:
         """Cut off what a failed write left; what to tell the client."""
+        if error.errno in DESCRIPTOR_ERRNOS:
+            return DiskFull(self.directory, error)  # there was no write
         try:
             segment.undo_failed_append()
         except OSError as second:
             return self.fail(second)
-        if error.errno in FULL_DISK_ERRNOS:
+        if error.errno in PASSING_ERRNOS:
             return DiskFull(self.directory, error)
         return self.fail(error)
 
@@ -417,7 +419,7 @@ class PartitionLog(ReplaceableLog):
                 )
             return self._read_older(offset, bytes_max, end_offset, at_least_one)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
 
     def read_small(self, offset: int, bytes_max: int, end_offset: int) -> bytes | bytearray | None:
         """What `read` with `at_least_one` would find, where one small read of one file finds it.
@@ -432,7 +434,7 @@ class PartitionLog(ReplaceableLog):
         try:
             return None if segment is None else segment.read_small(offset, bytes_max, end_offset)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
 
     def _read_older(
         self, offset: int, bytes_max: int, end_offset: int, at_least_one: bool

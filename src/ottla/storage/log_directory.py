@@ -18,7 +18,7 @@ from ottla.protocol.ids import Offset, TopicPartition
 from ottla.runtime.interfaces import Lock, Runtime
 from ottla.storage.batch_headers import CorruptSegmentError
 from ottla.storage.failures import (
-    FULL_DISK_ERRNOS,
+    PASSING_ERRNOS,
     DiskFull,
     LogDirFailure,
     WrongLogDirError,
@@ -392,7 +392,7 @@ class LogDirectory:
         try:
             self.runtime.disk.write_atomic(f"{self.path}/{name}", data)
         except OSError as error:
-            if error.errno in FULL_DISK_ERRNOS:
+            if error.errno in PASSING_ERRNOS:
                 raise DiskFull(self.path, error) from error
             raise LogDirFailure(self.path, error) from error
         self._last_written[name] = data

@@ -22,7 +22,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogBusy, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogBusy, LogDirFailure
 from ottla.storage.file_pool import OPEN_FILES_MAX, FilePool
 from ottla.storage.files.names import DirectoryState, partition_directory_name
 from ottla.storage.log import PartitionLog
@@ -218,7 +218,7 @@ class LogManager:
             try:
                 await self._runtime.offload.run(job.run)
             except OSError as error:
-                raise LogDirFailure(handle.directory.path, error) from error
+                raise log.abandon_flush(job, error) from error
             finally:
                 job.release()
             log.finish_flush(job)
@@ -309,7 +309,7 @@ class LogManager:
                 self._disk.mkdir(path)
                 handle.write_topic_id(topic_id)
             except OSError as error:
-                if error.errno not in FULL_DISK_ERRNOS:
+                if error.errno not in PASSING_ERRNOS:
                     raise
                 self._remove_tree(path)
                 raise DiskFull(directory.path, error) from error
@@ -453,6 +453,8 @@ class LogManager:
             except OSError as error:
                 if not self.is_ours(handle) or handle.log is not None or handle.is_opening:
                     return ()  # they changed while they were looked at
+                if error.errno in PASSING_ERRNOS:
+                    raise DiskFull(handle.directory.path, error) from error
                 raise self.fail(handle.directory, error) from error
             if handle.log is not None or handle.is_opening:
                 return ()
@@ -470,14 +472,16 @@ class LogManager:
                 raise directory.failure
             total, usable = self._disk.free_bytes(directory.path)
             for topic_partition, handle in list(directory.handles.items()):
-                closed = await self.closed_segments_of(handle)
+                try:
+                    closed = await self.closed_segments_of(handle)
+                except DiskFull:
+                    continue  # it cannot be looked at now
                 size = sum(one.size_bytes for one in closed)
                 if handle.log is not None:
                     size = handle.log.size_bytes()
                 sizes.append(PartitionSize(topic_partition, size))
         except (OSError, LogDirFailure) as error:
-            cause = error.cause if isinstance(error, LogDirFailure) else error
-            failure = self.fail(directory, cause)
+            failure = error if isinstance(error, LogDirFailure) else self.fail(directory, error)
             return LogDirDescription(directory.path, directory.directory_id, failure, -1, -1, [])
         return LogDirDescription(directory.path, directory.directory_id, None, total, usable, sizes)
 

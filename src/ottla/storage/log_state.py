@@ -33,7 +33,7 @@ from ottla.storage.core.producer_state import (
     ProducerState,
 )
 from ottla.storage.core.rolling import jitter_bound_ms, segment_ms_max
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import DESCRIPTOR_ERRNOS, PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import LEADER_EPOCHS, encode_leader_epochs
 from ottla.storage.files.partition_metadata import FILE_NAME as PARTITION_METADATA
@@ -184,6 +184,12 @@ class LogState:
             self._on_failure(self.failure)
         return self.failure
 
+    def _refuse_or_fail(self, error: OSError) -> KafkaError:
+        """What to tell who asked for something that changed nothing."""
+        if error.errno in PASSING_ERRNOS:
+            return DiskFull(self.directory, error)
+        return self.fail(error)
+
     # Rolling.
 
     def _segment_for(
@@ -229,10 +235,11 @@ class LogState:
             segment = self._new_segment(base_offset)
             self._producers.end_offset = Offset(base_offset)
             self._snapshots.take(self._producers)
-        except OSError as error:
-            if error.errno in FULL_DISK_ERRNOS:
-                raise DiskFull(self.directory, error) from error
-            raise self.fail(error) from error
+        except (OSError, DiskFull) as error:
+            active.become_active(self.log_end_offset)  # it stays the one that is appended to
+            if isinstance(error, DiskFull):
+                raise
+            raise self._refuse_or_fail(error) from error
         if active.size == 0:
             self._delete_segments([active])  # it holds nothing, and never will
         self._segments.add(segment)
@@ -354,7 +361,7 @@ class LogState:
                 f"{self.directory}/{LEADER_EPOCHS}", encode_leader_epochs(self._epochs.entries)
             )
         except OSError as error:
-            if is_refusable and error.errno in FULL_DISK_ERRNOS:
+            if is_refusable and error.errno in PASSING_ERRNOS:
                 raise DiskFull(self.directory, error) from error
             raise self.fail(error) from error
 
@@ -399,8 +406,7 @@ class LogState:
         try:
             job.run()
         except OSError as error:
-            # After a failed sync the kernel may have dropped the pages: trying again would lie.
-            raise self.fail(error) from error
+            raise self.abandon_flush(job, error) from error
         finally:
             job.release()
         self.finish_flush(job)
@@ -425,7 +431,7 @@ class LogState:
     def begin_flush(
         self, *, only_inactive: bool = False, is_closing: bool = False
     ) -> FlushJob | None:
-        """What to sync now; None if nothing. `finish_flush` must follow unless it failed.
+        """What to sync now; None if nothing. `finish_flush` or `abandon_flush` must follow.
 
         The active segment's indexes are left out, as a recovery would build them; but not when
         `is_closing`, as then the next start trusts them.
@@ -448,7 +454,7 @@ class LogState:
             job.paths += self._snapshots.take_unsynced()
         except OSError as error:
             job.release()
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
         if self._has_new_names or is_closing:
             job.directories.append(self.directory)
         if self._is_new_directory:
@@ -456,6 +462,16 @@ class LogState:
             job.directories.append(self.directory.rpartition("/")[0])
         self._has_new_names = self._is_new_directory = False
         return job
+
+    def abandon_flush(self, job: FlushJob, error: OSError) -> KafkaError:
+        """The job did not run to its end; what that means."""
+        if error.errno not in DESCRIPTOR_ERRNOS:
+            # After a failed sync the kernel may have dropped the pages: trying again would lie.
+            return self.fail(error)
+        self._has_new_names = True
+        self._is_new_directory = self._is_new_directory or len(job.directories) > 1
+        self._snapshots.put_back_unsynced(job.paths)
+        return DiskFull(self.directory, error)
 
     def finish_flush(self, job: FlushJob) -> None:
         """The job ran: what it covered is durable, unless it was truncated meanwhile."""

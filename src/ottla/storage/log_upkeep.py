@@ -30,8 +30,8 @@ class LogUpkeep:
                 continue
             try:
                 job = log.begin_flush(only_inactive=not log.is_flush_due)
-            except LogDirFailure:
-                continue  # noted when it was raised
+            except (LogDirFailure, DiskFull):
+                continue  # noted when it was raised; the next round tries again
             if job is not None:
                 await self._logs.under_way.run(self._flush(log, job))
 
@@ -40,7 +40,7 @@ class LogUpkeep:
             await self._runtime.offload.run(job.run)
         except OSError as error:
             if not log.is_closed:  # a topic that was deleted takes its files away
-                log.fail(error)
+                log.abandon_flush(job, error)
             return
         finally:
             job.release()

@@ -40,7 +40,7 @@ from ottla.storage.core.index_bytes import CorruptIndexError
 from ottla.storage.core.leader_epochs import LeaderEpochs
 from ottla.storage.core.producer_state import BATCHES_KEPT_MAX, ProducerState
 from ottla.storage.core.time_index import NO_TIMESTAMP_MS
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import (
     LEADER_EPOCHS,
@@ -106,7 +106,7 @@ def open_log(
         loaded = loader.load()
         loader.hand_over(loaded.segments, pool)
     except (OSError, MalformedFileError, CorruptSegmentError) as error:
-        if isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
+        if isinstance(error, OSError) and error.errno in PASSING_ERRNOS:
             raise DiskFull(directory, error) from error
         raise LogDirFailure(directory.rpartition("/")[0], error) from error
     return PartitionLog(
@@ -251,7 +251,7 @@ class _Loader:
         try:
             self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
         except OSError as error:
-            if error.errno not in FULL_DISK_ERRNOS or self._options.leader_epoch is None:
+            if error.errno not in PASSING_ERRNOS or self._options.leader_epoch is None:
                 raise
             # There is something to read; who appends in the new epoch has to save it first.
             self._epochs = LeaderEpochs(known)

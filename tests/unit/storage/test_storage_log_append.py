@@ -22,6 +22,7 @@ from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
+from ottla.runtime.simulated.inodes import Survival
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.batch_validation import RecordsRefusedError
 from ottla.storage.failures import DiskFull, LogDirFailure
@@ -291,6 +292,40 @@ def test_a_full_disk_refuses_one_append_and_the_log_goes_on() -> None:
     assert not bench.failures
     bench.log.close()
     assert bench.open(TopicConfig()).log_end_offset == 2
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_a_log_without_descriptors_refuses_and_loses_nothing(left: int) -> None:
+    config = TopicConfig(segment_bytes=400, flush_messages=1)
+    bench = Bench(config)
+    log = bench.log
+    stored = [bytes(bench.batch(size=n)) for n in range(8)]
+    for n in range(0, 8, 2):
+        log.append_as_leader(bytearray(stored[n]), leader_epoch=n)
+        bench.disk.limit_open_files(left)
+        before = log.log_end_offset
+        try:
+            log.append_as_leader(bytearray(stored[n + 1]), leader_epoch=n + 1)
+        except DiskFull:
+            # It may be there all the same: then only the sync was refused.
+            assert log.log_end_offset in (before, before + 1)
+        for offset in range(log.log_end_offset):
+            try:
+                log.read(offset, 1, end_offset=log.log_end_offset, at_least_one=True).release()
+            except DiskFull:
+                continue
+        bench.disk.limit_open_files(None)
+        if log.log_end_offset == before:
+            log.append_as_leader(bytearray(stored[n + 1]), leader_epoch=n + 1)
+    assert not bench.failures
+    log.flush()
+    bench.simulation.power_loss("a", Survival.NOTHING)
+    bench.log = bench.open(config, clean=False)
+    assert bench.log.log_end_offset == 8
+    for n, batch in enumerate(stored):
+        part = bench.log.read(n, 1, end_offset=8, at_least_one=True)
+        assert part.read()[16:] == batch[16:]
+        part.release()
 
 
 @pytest.mark.parametrize("space", range(0, 1_200, 60))

@@ -14,7 +14,7 @@ from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Disk
 from ottla.runtime.simulated import Simulation
 from ottla.storage.failures import LogDirFailure, WrongLogDirError
-from ottla.storage.file_pool import FilePool
+from ottla.storage.file_pool import FilePool, share_of_files
 from ottla.storage.files.meta_properties import MetaProperties, encode_meta_properties
 from ottla.storage.log_directory import NodeIdentity
 from ottla.storage.log_manager import LogDirDescription, LogManager
@@ -369,3 +369,27 @@ def test_a_used_file_gets_a_second_chance() -> None:
     first.use()
     assert second.file is not None
     assert third.file is None
+
+
+def test_a_pool_that_finds_no_descriptor_gives_some_of_its_own_back() -> None:
+    simulation = Simulation(seed=1)
+    disk = simulation.runtime("a").disk
+    pool = FilePool(disk, capacity=8)
+    handles = [pool.handle(f"/{n}", creates=True) for n in range(8)]
+    for handle in handles[:6]:
+        handle.use()
+    pinned = handles[0].pin()
+    simulation.disk("a").limit_open_files(6)
+    handles[6].use()
+    assert pool.open_count <= 4
+    assert pinned.size() == 0
+    handles[7].use()
+    simulation.disk("a").limit_open_files(0)
+    with pytest.raises(OSError, match="Too many open files"):
+        handles[1].use()
+
+
+def test_a_pool_leaves_most_descriptors_to_connections() -> None:
+    assert share_of_files(1024) == 256
+    assert share_of_files(1 << 20) == 4096
+    assert share_of_files(1) == 1
