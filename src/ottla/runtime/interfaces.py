@@ -177,6 +177,9 @@ class Network(Protocol):
         the peer is gone. The file must stay open until then.
         """
 
+    def unsent_bytes(self, transport: asyncio.Transport) -> int:
+        """What was written or is being sent and is not with the kernel yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:

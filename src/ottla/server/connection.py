@@ -199,13 +199,16 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         self.transport = None
         self._give_back()
-        for pending in self._pending:
-            if isinstance(pending, asyncio.Future):
+        waiting, self._pending = self._pending, deque()
+        for pending in waiting:
+            if not isinstance(pending, asyncio.Future):
+                _release(pending)
+            elif not pending.done():
+                self._pending.append(pending)
                 # Not at once: what was started in this turn takes its first step before.
                 asyncio.get_running_loop().call_soon(pending.cancel)
-            elif isinstance(pending, list):
-                _release(pending)
-        self._pending.clear()
+            elif not pending.cancelled() and pending.exception() is None:
+                _release(pending.result())
         self.owner.on_disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -270,6 +273,12 @@ class Connection(asyncio.BufferedProtocol):
         self._is_draining = True
         self._update_reading()
         self._maybe_close()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the peer has yet to make room for."""
+        transport = self.transport
+        return 0 if transport is None else self.owner.network.unsent_bytes(transport)
 
     @property
     def is_answering(self) -> bool:
@@ -403,7 +412,12 @@ class Connection(asyncio.BufferedProtocol):
         future.add_done_callback(self._on_answer_ready)
 
     def _on_answer_ready(self, future: "asyncio.Future[Answer]") -> None:
-        if future.cancelled() or self.transport is None:
+        if future.cancelled():
+            return
+        if self.transport is None:
+            # It came after all. One that was there before was given up with the connection.
+            if future in self._pending and future.exception() is None:
+                _release(future.result())
             return
         error = future.exception()
         if error is not None:
@@ -511,7 +525,9 @@ def _length(parts: list[Part]) -> int:
     return sum(part.length if isinstance(part, FileRange) else len(part) for part in parts)
 
 
-def _release(parts: list[Part]) -> None:
-    for part in parts:
-        if isinstance(part, FileRange):
-            part.release()
+def _release(answer: Answer) -> None:
+    """Give back the files of an answer that is not sent."""
+    if isinstance(answer, list):
+        for part in answer:
+            if isinstance(part, FileRange):
+                part.release()

@@ -6,6 +6,7 @@ Owned by the event loop's thread.
 import asyncio
 import logging
 from collections import Counter
+from typing import NamedTuple
 
 from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, Runtime, SocketOptions
 from ottla.runtime.interfaces import Listener as BoundListener
@@ -43,6 +44,13 @@ class ConnectionLimits:
             del self._by_host[host]
 
 
+class _Silence(NamedTuple):
+    """What a sweep saw: bytes that the peer did not take, and for how many sweeps in a row."""
+
+    unsent_bytes: int
+    sweeps: int
+
+
 class Acceptor:
     """Satisfies `connection.ConnectionOwner` for the connections of one listener."""
 
@@ -67,7 +75,7 @@ class Acceptor:
         self._limits = limits
         self._is_open = False
         self._idle_sweep_seconds = idle_ms_max / 1000 / IDLE_SWEEPS_PER_TIMEOUT
-        self._silent_sweeps: dict[Connection, int] = {}
+        self._silence: dict[Connection, _Silence] = {}
         self._bound: BoundListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -100,7 +108,7 @@ class Acceptor:
     def on_disconnected(self, connection: Connection) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
-            self._silent_sweeps.pop(connection, None)
+            self._silence.pop(connection, None)
             self._limits.give_back(connection.peer_host)
         if self._all_closed is not None and not self.connections and not self._all_closed.done():
             self._all_closed.set_result(None)
@@ -131,14 +139,20 @@ class Acceptor:
         self._sweeper = loop.call_later(self._idle_sweep_seconds, self._sweep)
 
     def _sweep(self) -> None:
-        silent = self._silent_sweeps
         for connection in tuple(self.connections):
-            if not connection.is_idle:
+            unsent, silent_sweeps = self._silence.get(connection, (0, 0))
+            has_progressed = unsent != (unsent := connection.unsent_bytes)
+            if not connection.is_idle or has_progressed:
                 connection.is_idle = True
-                silent.pop(connection, None)
-            elif not connection.is_answering:
-                silent[connection] = silent.get(connection, 0) + 1
-                if silent[connection] >= IDLE_SWEEPS_PER_TIMEOUT:
-                    log.debug("closing the idle connection of %s", connection.peer_host)
-                    connection.close()
+                silent_sweeps = 0
+            elif unsent or not connection.is_answering:
+                silent_sweeps += 1
+            self._silence[connection] = _Silence(unsent, silent_sweeps)
+            if silent_sweeps < IDLE_SWEEPS_PER_TIMEOUT:
+                continue
+            log.debug("closing the idle connection of %s", connection.peer_host)
+            if unsent:
+                connection.abort()  # nobody takes what would have to be sent before
+            else:
+                connection.close()
         self._schedule_sweep()

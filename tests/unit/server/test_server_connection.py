@@ -19,6 +19,7 @@ from ottla.server.connection import (
     Behind,
     Connection,
     Deferred,
+    FileRange,
     ReadBuffers,
 )
 
@@ -366,5 +367,37 @@ def test_a_client_that_asks_and_does_not_read_is_not_answered_on_and_on() -> Non
         assert total == count
         connection.resume_writing()
         assert transport.reading
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("completes", ["long before", "just before", "after", "never"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_files_of_an_answer_are_given_back_once_when_the_client_is_gone(
+    completes: str, is_first: bool
+) -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        released: list[int] = []
+        parts = [b"head", FileRange(None, 0, 100_000, lambda: released.append(1))]  # type: ignore[arg-type]  # never sent
+        if not is_first:
+            feed(connection, transport, frame("produce", b"1"))  # is never answered
+        feed(connection, transport, frame("produce", b"2"))
+        future, _ = owner.waiting.pop()
+        if completes == "long before":
+            if is_first:
+                return  # it would have been sent
+            future.set_result(parts)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        elif completes == "just before":
+            future.set_result(parts)
+        connection.connection_lost(None)
+        if completes == "after":
+            future.set_result(parts)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(released) == (completes != "never")
+        assert future.cancelled() == (completes == "never")
 
     asyncio.run(scenario())

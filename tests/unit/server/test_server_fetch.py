@@ -1,7 +1,12 @@
 """When a fetch is answered: min_bytes against what there is, limits and older segments."""
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from ottla.storage.log import PartitionLog
+from ottla.storage.slices import LogSlice
 from support.broker_room import BrokerRoom, in_broker_room
 
 WAIT_MS = 20_000
@@ -89,3 +94,33 @@ def test_a_fetch_that_never_gets_enough_has_what_there_is_when_its_time_is_up() 
         assert length == 2 * size
 
     in_broker_room(story)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_client_that_goes_as_its_records_come_leaves_no_file_in_use(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t")
+        await fill(room, 1)
+        client = room.new_client()
+        waiting = asyncio.create_task(room.fetch("t", 1, wait_ms=WAIT_MS, client=client))
+        await asyncio.sleep(1)
+        connection = next(one for one in room.broker._acceptors[0].connections if one.is_answering)
+        partition = room.broker.replicas.partitions["t", 0]
+        read = PartitionLog.read
+
+        def read_and_lose(self: PartitionLog, *args: Any, **limits: Any) -> LogSlice:
+            found = read(self, *args, **limits)
+            if found.length:
+                asyncio.get_running_loop().call_soon(connection.connection_lost, None)
+            return found
+
+        monkeypatch.setattr(PartitionLog, "read", read_and_lose)
+        await fill(room, 1, size=100_000)
+        await asyncio.sleep(1)
+        assert partition.log.segments[-1].log.pins == 0
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    in_broker_room(story, seed=seed)

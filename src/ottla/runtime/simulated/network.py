@@ -313,6 +313,11 @@ class NodeNetwork:
         is_sent = sending.done() and not sending.cancelled() and sending.exception() is None
         return None if is_sent else sending
 
+    def unsent_bytes(self, transport: asyncio.Transport) -> int:
+        if not isinstance(transport, SimulatedTransport):
+            raise TypeError("not a transport of this simulation")
+        return transport.unsent_bytes()
+
 
 def _context_of(incarnation: Incarnation) -> Context:
     context = copy_context()

@@ -185,7 +185,11 @@ class _Fetch:
         return self._answer_after(future)
 
     async def _answer_after(self, future: "asyncio.Future[None]") -> Answer:
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._release()  # records may have been found in the same turn
+            raise
         answer = self.answer()
         return await answer.answer if isinstance(answer, Deferred) else answer
 
