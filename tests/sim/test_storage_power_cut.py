@@ -32,6 +32,7 @@ from ottla.storage.log import PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.producer_replay import replay_control_batch, replay_data_batch
+from support.log_lookups import find_timestamp
 
 TOPIC_PARTITION = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=77)
@@ -320,7 +321,7 @@ def _check_lookups(
         part.release()
         assert header.base_offset <= record.offset <= header.last_offset, context
         expected = next(r.offset for r, _ in records if r.timestamp_ms >= record.timestamp_ms)
-        found = log.offset_for_timestamp(record.timestamp_ms)
+        found = find_timestamp(log, record.timestamp_ms)
         assert found is not None, context
         assert found.offset == expected, context
         assert log.epoch_for_offset(record.offset) == epoch, context

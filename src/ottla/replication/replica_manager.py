@@ -188,15 +188,28 @@ class ReplicaManager:
         except (DiskFull, LogBusy) as refusal:
             log.error("%s has no directory yet: %s", topic_partition, refusal)
 
+        def replace_if_foreign(found: PartitionLog) -> bool:
+            """A topic of this name was deleted while the broker was away."""
+            if found.topic_id in (None, assigned.topic_id):
+                return False
+            self._logs.delete(topic_partition)
+            place(is_new=True)
+            return True
+
         def open_log() -> PartitionLog:
             place(is_new=assigned.is_new)  # it may have found none so far
             found = self._logs.get(topic_partition)
-            if found.topic_id not in (None, assigned.topic_id):
-                # A topic of this name was deleted while the broker was away.
-                self._logs.delete(topic_partition)
-                place(is_new=True)
-                found = self._logs.get(topic_partition)
-            return found
+            return self._logs.get(topic_partition) if replace_if_foreign(found) else found
+
+        async def open_in_thread() -> PartitionLog:
+            place(is_new=assigned.is_new)
+            while True:
+                epoch = partition.leader_epoch if partition.is_leader else None
+                found = await self._logs.open(topic_partition, leader_epoch=epoch)
+                if self.partitions.get((assigned.topic, assigned.partition)) is not partition:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # deleted meanwhile
+                if not replace_if_foreign(found):
+                    return found
 
         partition = Partition(
             assigned.topic,
@@ -205,6 +218,7 @@ class ReplicaManager:
             local_id=self.broker_id,
             high_watermark=Offset(self._logs.high_watermark_of(topic_partition)),
             open_log=open_log,
+            open_in_thread=open_in_thread,
         )
         partition.failure = failure
         return partition

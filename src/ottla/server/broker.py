@@ -191,6 +191,7 @@ class Broker:
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: runtime.random.randint(1, SESSION_ID_MAX),
+                lambda: len(self.replicas.partitions),
             ),
             producer_ids=self.producer_ids,
             advertised_versions=ADVERTISED_WITH_UNSTABLE

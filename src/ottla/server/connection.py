@@ -420,6 +420,9 @@ class Connection(asyncio.BufferedProtocol):
                 _release(future.result())
             return
         error = future.exception()
+        if isinstance(error, KafkaError):
+            self._refuse(str(error))
+            return
         if error is not None:
             log.error("a request of %s failed", self.peer_host, exc_info=error)
             self.abort()

@@ -8,7 +8,8 @@ which the generation shows.
 
 from ottla.runtime.interfaces import Disk, File
 from ottla.storage.file_pool import PooledFile
-from ottla.storage.segment import INDEX_KINDS, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import INDEX_KINDS
 
 
 class FlushJob:

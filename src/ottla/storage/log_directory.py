@@ -80,6 +80,7 @@ class LogHandle:
         "closed_segments",
         "directory",
         "high_watermark",
+        "is_in_use",
         "is_opening",
         "log",
         "log_start_offset",
@@ -106,6 +107,7 @@ class LogHandle:
         self.path = path
         self.log: PartitionLog | None = None
         self.is_opening = False
+        self.is_in_use = False  # by more than a look now and then
         self.needs_recovery = needs_recovery
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset

@@ -151,6 +151,7 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> PartitionLog:
         """The open log, opened now if need be. UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         handle = self._handle(topic_partition)
+        handle.is_in_use = True
         if handle.log is not None:
             return handle.log
         if handle.is_opening:
@@ -168,12 +169,31 @@ class LogManager:
         """The open log. A thread opens it if need be, and begins `leader_epoch` in it."""
         while True:
             handle = self._handle(topic_partition)
+            handle.is_in_use = True
             if handle.log is not None:
                 return handle.log
-            opening = self._openings.get(handle.path)
-            if opening is None:
-                opening = self._begin_opening(handle, self._open_in_thread(handle, leader_epoch))
-            await asyncio.shield(opening)
+            await self._opened(handle, leader_epoch)
+
+    async def borrow(self, handle: LogHandle) -> PartitionLog | None:
+        """The open log for somebody who will `give_back`; None if it was deleted."""
+        while handle.log is None and self.is_ours(handle):
+            if handle.directory.failure is not None:
+                raise handle.directory.failure
+            await self._opened(handle, None)
+        return handle.log
+
+    def give_back(self, handle: LogHandle) -> bool:
+        """Close a log that was borrowed, unless somebody has come to use it; whether it is."""
+        if handle.log is not None and not handle.is_in_use and self.is_ours(handle):
+            handle.log.close()
+            handle.let_go()
+        return handle.log is None
+
+    async def _opened(self, handle: LogHandle, leader_epoch: int | None) -> None:
+        opening = self._openings.get(handle.path)
+        if opening is None:
+            opening = self._begin_opening(handle, self._open_in_thread(handle, leader_epoch))
+        await asyncio.shield(opening)
 
     async def recover(self, handle: LogHandle) -> None:
         """Recover a log that nobody uses; it is closed again if it has no producers."""
@@ -341,11 +361,17 @@ class LogManager:
 
     def _open_in(self, handle: LogHandle, options: OpenOptions) -> PartitionLog:
         directory = handle.directory
+        try:
+            topic_id = handle.topic_id
+        except OSError as error:
+            if error.errno in PASSING_ERRNOS:
+                raise DiskFull(directory.path, error) from error
+            raise LogDirFailure(directory.path, error) from error
         return open_log(
             self._runtime,
             self._pool,
             handle.topic_partition,
-            handle.topic_id,
+            topic_id,
             handle.path,
             options,
             on_failure=lambda failure: self._on_log_failure(directory, failure),

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import Offset, TopicPartition
 from ottla.runtime.interfaces import Runtime
 from ottla.storage.core.retention import Retention, SegmentFacts, decide_retention
@@ -80,12 +79,7 @@ class LogRetention:
         segments = await self._logs.closed_segments_of(handle)
         if not segments or not self._is_any_to_go(handle, segments, high_watermark):
             return None
-        try:
-            return await self._logs.open(handle.topic_partition)
-        except (LogDirFailure, DiskFull):
-            raise
-        except KafkaError:
-            return None  # deleted meanwhile
+        return await self._logs.borrow(handle)
 
     def _is_any_to_go(
         self, handle: LogHandle, segments: Sequence[ClosedSegment], high_watermark: int

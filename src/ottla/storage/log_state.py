@@ -447,8 +447,9 @@ class LogState:
                 is_active = segment is self._active
                 if is_active and only_inactive:
                     continue
-                if is_closing or not is_active:
+                if is_closing and is_active:
                     segment.become_inactive()
+                if is_closing or not is_active:
                     segment.save_indexes()
                 job.add_segment(segment, with_indexes=is_closing or not is_active)
             job.paths += self._snapshots.take_unsynced()

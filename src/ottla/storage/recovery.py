@@ -139,15 +139,11 @@ class _Loader:
             is_verification_required=options.is_verification_required,
         )
         self._has_state = False
-        self._with_txn_index: set[int] = set()
 
     def load(self) -> LoadedLog:
         options = self._options
         files = settle_leftovers(self._disk, self._directory)
         self._snapshots.offsets = {file.offset for file in files if file.kind is FileKind.SNAPSHOT}
-        self._with_txn_index = {
-            file.offset for file in files if file.kind is FileKind.TRANSACTION_INDEX
-        }
         stored_epochs = self._load_epochs()
         segments = LogSegments(self._load_segments(files))
         has_new_names = not options.had_clean_shutdown
@@ -196,8 +192,10 @@ class _Loader:
             if file.offset not in bases and file.kind is not FileKind.SNAPSHOT:
                 self._disk.remove(f"{self._directory}/{file.offset:020d}{file.kind.value}")
         config = self._options.config
-        return [
-            Segment(
+        with_txn_index = {file.offset for file in files if file.kind is FileKind.TRANSACTION_INDEX}
+        segments = []
+        for base_offset in sorted(bases):
+            segment = Segment(
                 self._disk,
                 self._pool,
                 self._directory,
@@ -207,8 +205,9 @@ class _Loader:
                 index_bytes_max=config.segment_index_bytes,
                 created_ms=self._now_ms,
             )
-            for base_offset in sorted(bases)
-        ]
+            segment.has_txn_file = base_offset in with_txn_index
+            segments.append(segment)
+        return segments
 
     def _create_segment(self, base_offset: int) -> Segment:
         config = self._options.config
@@ -242,16 +241,17 @@ class _Loader:
         return data
 
     def _save_epochs(self, stored: bytes, log_end_offset: int) -> None:
-        known = self._epochs.entries
-        if self._options.leader_epoch is not None:
-            self._epochs.assign(Epoch(self._options.leader_epoch), Offset(log_end_offset))
+        known, latest = self._epochs.entries, self._epochs.latest
+        epoch = self._options.leader_epoch
+        if epoch is not None and (latest is None or epoch > latest.epoch):
+            self._epochs.assign(Epoch(epoch), Offset(log_end_offset))
         data = encode_leader_epochs(self._epochs.entries)
         if data == stored or not (stored or self._epochs.entries):
             return
         try:
             self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
         except OSError as error:
-            if error.errno not in PASSING_ERRNOS or self._options.leader_epoch is None:
+            if error.errno not in PASSING_ERRNOS or epoch is None:
                 raise
             # There is something to read; who appends in the new epoch has to save it first.
             self._epochs = LeaderEpochs(known)
@@ -312,7 +312,7 @@ class _Loader:
         return not self._options.had_clean_shutdown and not self._options.config.is_compacted
 
     def _has_sound_txn_index(self, segment: Segment) -> bool:
-        if segment.base_offset not in self._with_txn_index:
+        if not segment.has_txn_file:
             return True
         try:
             segment.txn_index  # noqa: B018

@@ -29,6 +29,8 @@ from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
+from ottla.storage.timestamp_lookup import MAX_TIMESTAMP
+from support.log_lookups import find_timestamp
 
 DIRECTORY = "/logs/t-0"
 
@@ -397,14 +399,14 @@ def test_a_timestamp_leads_to_the_first_record_at_or_after_it() -> None:
         records = [Record(n, stamp, b"k", b"v" * 40) for n, stamp in enumerate(pair)]
         bench.log.append_as_leader(build_batch(records, codec=codec), leader_epoch=at // 10)
     for wanted in range(0, 95, 5):
-        found = bench.log.offset_for_timestamp(wanted)
+        found = find_timestamp(bench.log, wanted)
         expected = next((n for n, stamp in enumerate(stamps) if stamp >= wanted), None)
         assert (None if found is None else found.offset) == expected, wanted
-    assert bench.log.offset_for_timestamp(91) is None
-    largest = bench.log.offset_of_max_timestamp()
+    assert find_timestamp(bench.log, 91) is None
+    largest = find_timestamp(bench.log, MAX_TIMESTAMP)
     assert largest == (90, 5, 0)
     bench.log.advance_log_start_offset(6)
-    found = bench.log.offset_for_timestamp(90)
+    found = find_timestamp(bench.log, 90)
     assert found is not None
     assert found.offset == 15
 
@@ -420,3 +422,36 @@ def test_a_slice_stays_readable_after_its_segment_is_gone() -> None:
     part.release()
     with pytest.raises(ValueError, match="released more often"):
         part.release()
+
+
+@pytest.mark.parametrize("index_bytes", [4, 8, 11, 12, 16, 20, 23, 24, 36])
+def test_however_small_the_indexes_are_the_log_rolls_and_goes_on(index_bytes: int) -> None:
+    config = TopicConfig(segment_index_bytes=index_bytes, index_interval_bytes=0)
+    bench = Bench(config)
+    batches = [bytes(bench.batch(size=n)) for n in range(12)]
+    for batch in batches:
+        bench.log.append_as_leader(bytearray(batch), leader_epoch=0)
+    assert bench.log.segment_count >= 3
+    follower = Bench(config)
+    follower.log.append_as_follower(_everything(bench))
+    for log in (bench.log, follower.log):
+        assert log.log_end_offset == 12
+        assert find_timestamp(log, bench.now_ms) == (bench.now_ms, 0, 0)
+        log.close()
+    bench.log = bench.open(config)
+    assert _everything(bench) == _everything(follower)
+    assert bench.log.log_end_offset == 12
+
+
+def _everything(bench: Bench) -> bytes:
+    if bench.log.is_closed:
+        bench.log = bench.open(bench.log.config)
+    found, offset = b"", 0
+    while offset < bench.log.log_end_offset:
+        part = bench.log.read(
+            offset, 1 << 20, end_offset=bench.log.log_end_offset, at_least_one=True
+        )
+        found += part.read()
+        part.release()
+        offset = [header for _, header in iter_batches(found)][-1].next_offset
+    return found

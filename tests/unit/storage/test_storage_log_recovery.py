@@ -15,11 +15,13 @@ from ottla.storage.file_pool import FilePool
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
+from support.log_lookups import find_timestamp
 
 CONFIG = TopicConfig(segment_bytes=1_000, index_interval_bytes=100, retention_ms=-1)
 COMPACTED = TopicConfig(
     segment_bytes=1_000, index_interval_bytes=100, cleanup_policy=frozenset({"compact"})
 )
+
 BATCH_BYTES = 170
 PER_SEGMENT = 5
 
@@ -153,7 +155,7 @@ def test_damaged_indexes_are_built_anew(place: Place, suffix: str, damage: str) 
     log = place.open(clean=True)
     assert _values(log) == list(range(12))
     for n in range(12):
-        found = log.offset_for_timestamp(1_000 + n)
+        found = find_timestamp(log, 1_000 + n)
         assert found is not None
         assert found.offset == n
     log.append_as_leader(build_batch([Record(0, 5_000, None, b"")]), leader_epoch=9)
