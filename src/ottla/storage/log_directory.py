@@ -9,6 +9,7 @@ Invariant: the clean-shutdown marker is on disk only while no log in the directo
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -50,6 +51,8 @@ from ottla.storage.files.partition_metadata import (
 )
 from ottla.storage.log import PartitionLog
 from ottla.storage.segment import Segment
+
+log = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 # Kept by the raft room, in the same directory unless metadata.log.dir names another.
@@ -281,10 +284,13 @@ class LogDirectory:
 
     def _list_partitions(self) -> None:
         disk = self.runtime.disk
-        recovery_points = self._read_offsets(RECOVERY_POINTS)
-        start_offsets = self._read_offsets(LOG_START_OFFSETS)
-        high_watermarks = self._read_offsets(HIGH_WATERMARKS)
-        clean_offsets = self._read_offsets(CLEANER_OFFSETS)
+        damaged: set[str] = set()
+        recovery_points = self._read_offsets(RECOVERY_POINTS, damaged)
+        start_offsets = self._read_offsets(LOG_START_OFFSETS, damaged)
+        high_watermarks = self._read_offsets(HIGH_WATERMARKS, damaged)
+        clean_offsets = self._read_offsets(CLEANER_OFFSETS, damaged)
+        # Whatever damaged the file that is written with every flush may have met others.
+        needs_recovery = not self.had_clean_shutdown or RECOVERY_POINTS in damaged
         for name in disk.listdir(self.path):
             parsed = parse_partition_directory_name(name)
             path = f"{self.path}/{name}"
@@ -302,14 +308,19 @@ class LogDirectory:
                     log_start_offset=start_offsets.get(topic_partition, Offset(0)),
                     high_watermark=high_watermarks.get(topic_partition, Offset(0)),
                     clean_offset=clean_offsets.get(topic_partition),
-                    needs_recovery=not self.had_clean_shutdown,
+                    needs_recovery=needs_recovery,
                 )
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+    def _read_offsets(self, name: str, damaged: set[str]) -> dict[TopicPartition, Offset]:
+        """A checkpoint; without it logs are read from their start, which is where it leads."""
         path = f"{self.path}/{name}"
         try:
             return decode_offsets(self.runtime.disk.read_bytes(path), path)
         except FileNotFoundError:
+            return {}
+        except MalformedFileError as error:
+            log.warning("the checkpoint is of no use and will be written anew: %s", error)
+            damaged.add(name)
             return {}
 
     # Checkpoints.

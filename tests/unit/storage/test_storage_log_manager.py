@@ -247,6 +247,39 @@ def test_checkpoints_survive_a_kill() -> None:
     assert logs.high_watermark_of(tp(0)) == 4
 
 
+@pytest.mark.parametrize("content", [b"0\n7\n", b"0\n1\nt 0 x\n", b"\xff" * 40])
+@pytest.mark.parametrize(
+    ("name", "is_recovered"),
+    [
+        ("recovery-point-offset-checkpoint", True),
+        ("log-start-offset-checkpoint", False),
+        ("replication-offset-checkpoint", False),
+        ("cleaner-offset-checkpoint", False),
+    ],
+)
+def test_a_damaged_checkpoint_costs_a_recovery_and_no_directory(
+    name: str, content: bytes, is_recovered: bool
+) -> None:
+    house = House()
+    house.fill(0, 5)
+    house.logs.get(tp(0)).advance_log_start_offset(2)
+    house.logs.close()
+    path = f"{DIRS[0]}/{name}"
+    file = house.disk.open(path, create=True)
+    file.truncate(0)
+    file.pwrite(content, 0)
+    file.close()
+    logs = house.start()
+    handle = logs.find(tp(0))
+    assert handle is not None
+    assert handle.needs_recovery == is_recovered
+    log = logs.get(tp(0))
+    assert log.log_end_offset == 5
+    assert log.log_start_offset == (0 if name.startswith("log-start") else 2)
+    assert house.failures == []
+    assert house.restart().broker_epoch_of_clean_shutdown == 8
+
+
 def test_retention_deletes_in_open_logs_and_in_those_nobody_opened() -> None:
     house = House()
     for partition in range(3):
