@@ -44,9 +44,10 @@ LENT_LARGE_BUFFERS_MAX = 4
 LENT_MAX = {BUFFER_BYTES: LENT_BUFFERS_MAX, LARGE_BUFFER_BYTES: LENT_LARGE_BUFFERS_MAX}
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
-# Answers to requests that came together leave together, but no more of them than this: a client
-# that asks for much and reads nothing is then noticed, and its next request waits.
-OUT_BYTES_MAX = 128 * 1024
+# Small answers to requests that came together leave together, so many of them (each is two parts):
+# a client that asks for much and reads nothing is then noticed, and its next request waits.
+SMALL_ANSWER_BYTES = 4096
+OUT_PARTS_MAX = 64
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
@@ -148,7 +149,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_is_write_paused",
         "_out",
-        "_out_bytes",
         "_own",
         "_own_view",
         "_pending",
@@ -176,7 +176,6 @@ class Connection(asyncio.BufferedProtocol):
         self._own_view: memoryview | None = None
         self._filled = 0
         self._out: list[bytes | bytearray] = []
-        self._out_bytes = 0  # of answers that were ready at once
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
         self._is_blocked = False  # an answer must be complete before more is started
         self._alike: int | None = None  # API key and version of what alone may be started
@@ -354,8 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             out = self._out
             out.append(LENGTH.pack(size))
             out.append(answer)
-            self._out_bytes += size
-            if self._out_bytes < OUT_BYTES_MAX:
+            if size <= SMALL_ANSWER_BYTES and len(out) < OUT_PARTS_MAX:
                 return True
             self._flush()
             return not (self.is_closed or self._must_wait)
@@ -500,7 +498,6 @@ class Connection(asyncio.BufferedProtocol):
         if out and self.sending is None and self.transport is not None:
             self.transport.write(b"".join(out) if len(out) > 1 else out[0])
             out.clear()
-            self._out_bytes = 0
 
     def _resume(self) -> None:
         """Go on with frames that arrived while an answer was awaited."""

@@ -338,6 +338,7 @@ class PartitionLog(SearchableLog):
         if leader_epoch != self._latest_epoch:
             self.assign_epoch(leader_epoch, base_offset)
         segment = self._active
+        # `core.rolling.should_roll`, asked without a call: where it may say yes it is called.
         if (
             segment.size + size > self._segment_bytes
             or max_timestamp_ms > self._roll_after_timestamp_ms

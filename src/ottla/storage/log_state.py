@@ -32,7 +32,14 @@ from ottla.storage.core.producer_state import (
     ActiveProducer,
     ProducerState,
 )
-from ottla.storage.core.rolling import jitter_bound_ms, segment_ms_max
+from ottla.storage.core.rolling import (
+    NEVER_MS,
+    AgeLimits,
+    age_limits,
+    jitter_bound_ms,
+    segment_ms_max,
+    should_roll,
+)
 from ottla.storage.failures import DESCRIPTOR_ERRNOS, PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import LEADER_EPOCHS, encode_leader_epochs
@@ -43,8 +50,6 @@ from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
 from ottla.storage.removals import Removals
 from ottla.storage.replacement import Replacement
 from ottla.storage.segment import Segment
-
-NEVER_MS = (1 << 63) - 1
 
 
 class LoadedLog(NamedTuple):
@@ -203,18 +208,18 @@ class LogState:
         """The active segment, after a roll if this append is not for the present one."""
         self._check_usable()
         segment = self._active
-        if (
-            segment.size + size <= self._segment_bytes
-            and (
-                segment.size == 0
-                or (
-                    max_timestamp_ms <= self._roll_after_timestamp_ms
-                    and now_ms <= self._roll_at_wall_ms
-                )
-            )
-            and last_offset <= segment.offset_max
-            and not segment.is_index_full
-        ):
+        reason = should_roll(
+            size_bytes=segment.size,
+            size_bytes_max=self._segment_bytes,
+            limits=AgeLimits(self._roll_after_timestamp_ms, self._roll_at_wall_ms),
+            is_index_full=segment.is_index_full,
+            base_offset=segment.base_offset,
+            append_bytes=size,
+            append_timestamp_ms=max_timestamp_ms,
+            append_last_offset=last_offset,
+            now_ms=now_ms,
+        )
+        if reason is None:
             return segment
         self.roll(first_offset)
         return self._active
@@ -283,21 +288,19 @@ class LogState:
         self._plan_roll()
 
     def _plan_roll(self) -> None:
-        """Work out once when the active segment is too old: core/rolling says the rule."""
+        """Work out once when the active segment is too old."""
         config, segment = self.config, self._active
         age_ms_max = segment_ms_max(
             segment_ms=config.segment_ms,
             is_compacted=config.is_compacted,
             compaction_lag_ms_max=config.max_compaction_lag_ms,
         )
-        age_ms_max -= segment.roll_jitter_ms
-        self._roll_after_timestamp_ms = self._roll_at_wall_ms = NEVER_MS
-        if segment.size:
-            first_timestamp_ms = segment.first_timestamp_ms
-            if first_timestamp_ms >= 0:
-                self._roll_after_timestamp_ms = first_timestamp_ms + age_ms_max
-            else:
-                self._roll_at_wall_ms = segment.created_ms + age_ms_max
+        self._roll_after_timestamp_ms, self._roll_at_wall_ms = age_limits(
+            size_bytes=segment.size,
+            first_batch_timestamp_ms=segment.first_timestamp_ms if segment.size else -1,
+            created_ms=segment.created_ms,
+            age_ms_max=age_ms_max - segment.roll_jitter_ms,
+        )
 
     def _delete_segments(self, segments: list[Segment]) -> None:
         """Take segments out of the log; their files go once no reader can hold them."""

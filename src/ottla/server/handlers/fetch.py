@@ -201,10 +201,11 @@ class _Fetch:
                 continue
             results.append((topic, result))
             if result.records is not None:
-                available = result.records.available
-                bytes_read += result.records_length
-                bytes_left -= result.records_length
-                bytes_wanted -= min(available, asked.partition_max_bytes)
+                available, length = result.records.available, result.records_length
+                bytes_read += length
+                bytes_left -= length
+                limit = asked.partition_max_bytes
+                bytes_wanted -= available if available < limit else limit
                 if bytes_wanted <= 0 or available == UNBOUNDED:
                     is_enough = True
             elif result.error_code or result.diverging_epoch is not None:
@@ -334,11 +335,14 @@ class _Fetch:
         session = context.session
         topics: dict[TopicKey, list[FetchPartitionResult]] = {}
         metrics, known = self._services.metrics, self._services.image.topics
+        counted = metrics.topics
         for topic, result in self._results:
             if session is None or session.is_news(topic, result) or not context.is_incremental:
                 topics.setdefault(topic, []).append(result)
             name = topic if isinstance(topic, str) else self._services.topic_name(topic)
-            counters = None if name is None else metrics.topic(name, known)
+            if name is None:
+                continue
+            counters = counted.get(name) or metrics.topic(name, known)
             if counters is not None:
                 counters.fetch_requests += 1
                 counters.bytes_out += result.records_length

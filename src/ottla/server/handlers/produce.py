@@ -98,10 +98,11 @@ def _produce(
 def _unopened(services: Services, request: ProduceRequest) -> list[Partition]:
     """Partitions that are led here and were not used yet: a thread opens their logs."""
     found = []
+    held = services.replicas.partitions
     for topic, partitions in request.topics:
-        name = topic if isinstance(topic, str) else services.topic_name(topic)
+        name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
         for index, _ in partitions:
-            partition = services.replicas.partitions.get((name or "", index))
+            partition = held.get((name, index))
             if partition is not None and not partition.is_open and partition.can_be_opened:
                 found.append(partition)
     return found
@@ -218,11 +219,12 @@ def _expected(services: Services, repeated: RepeatedProduce) -> Expected:
         ):
             return None  # cut off, or part of a transaction
         name = topic if isinstance(topic, str) else services.topic_name(topic)
-        partition = None if name is None else partitions.get((name, index))
-        if name is None or partition is None or not partition.is_open or name not in topics:
+        if name is None:
+            return None  # it was deleted
+        partition, counters = partitions.get((name, index)), topics.get(name)
+        if partition is None or counters is None:
             return None  # it was deleted, perhaps made anew
         requests[_PRODUCE] += 1
-        counters = topics[name]
         counters.produce_requests += 1
         try:
             appended = partition.append_as_leader(records, acks=acks)
