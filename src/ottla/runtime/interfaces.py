@@ -149,6 +149,9 @@ DEFAULT_SOCKET_OPTIONS = SocketOptions()
 
 
 class Network(Protocol):
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a host, as peers show them; OSError if it has none."""
+
     async def listen(
         self,
         factory: Callable[[], asyncio.BufferedProtocol],

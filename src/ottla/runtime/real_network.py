@@ -223,6 +223,10 @@ class RealNetwork:
     def __init__(self) -> None:
         self._connections: dict[asyncio.BaseTransport, _Connection] = {}
 
+    async def resolve(self, host: str) -> list[str]:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
+
     async def listen(
         self,
         factory: ProtocolFactory,

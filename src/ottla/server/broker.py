@@ -35,6 +35,8 @@ from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime, SocketOptions
 from ottla.server.connection import ReadBuffers
+from ottla.server.connection_limits import ConnectionLimits
+from ottla.server.connection_settings import limit_settings
 from ottla.server.directories import (
     PROBE_INTERVAL_MS,
     DirectoryReporter,
@@ -45,7 +47,7 @@ from ottla.server.fetch_sessions import FetchSessions
 from ottla.server.handlers import ADVERTISED, ADVERTISED_WITH_UNSTABLE, HANDLERS
 from ottla.server.health import Health
 from ottla.server.http import HttpServer, Page
-from ottla.server.listener import Acceptor, ConnectionLimits
+from ottla.server.listener import Acceptor
 from ottla.server.producer_ids import ProducerIdBlock, ProducerIds
 from ottla.server.publisher import ConfigView, Publisher
 from ottla.server.services import Services
@@ -88,6 +90,7 @@ class Broker:
         self._health = Health()
         self._ticker = Ticker()
         self._acceptors: list[Acceptor] = []
+        self._limits = ConnectionLimits()
         self._http = HttpServer(
             runtime.network,
             {
@@ -273,22 +276,19 @@ class Broker:
 
     async def _listen(self) -> None:
         config = self.config
-        spare = self._runtime.descriptors_max - self._open_files_max - DESCRIPTORS_RESERVED
-        limits = ConnectionLimits(
-            min(config.max_connections, max(spare, 1)),
-            config.max_connections_per_ip,
-            dict(config.max_connections_per_ip_overrides),
-        )
-        buffers = ReadBuffers()
+        buffers = ReadBuffers(config.queued_max_request_bytes)
+        await self._update_limits()
         for listener in config.broker_listeners:
             acceptor = Acceptor(
                 self._runtime,
                 listener.name,
                 Dispatcher(self.services, listener.name, HANDLERS),
-                limits,
+                self._limits,
                 buffers,
                 request_bytes_max=config.socket_request_max_bytes,
                 idle_ms_max=config.connections_max_idle_ms,
+                waiting_max=config.socket_listen_backlog_size,
+                on_room=self._admit,
             )
             self._acceptors.append(acceptor)
             self.listeners[listener.name] = await acceptor.listen(
@@ -300,6 +300,20 @@ class Broker:
                     config.socket_send_buffer_bytes,
                 ),
             )
+
+    def _admit(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.admit()
+
+    async def _update_limits(self) -> None:
+        """Take the limits of connections as they are configured now."""
+        spare = self._runtime.descriptors_max - self._open_files_max - DESCRIPTORS_RESERVED
+        self._limits.update(
+            await limit_settings(self._runtime.network, self.config, connections_max=max(spare, 1))
+        )
+        for acceptor in self._acceptors:
+            acceptor.close_excess()
+        self._admit()
 
     def _endpoints(self) -> tuple[RecordEndpoint, ...]:
         """What clients are told; a port that was left to the kernel is the one it gave."""
@@ -390,6 +404,8 @@ class Broker:
 
     def _on_configs(self, _image: MetadataImage, _delta: MetadataDelta) -> None:
         self.logs.require_verification(self.config.transaction_partition_verification_enable)
+        if self._loop is not None:
+            self._ticker.once(self._update_limits)
 
     async def _retain(self) -> None:
         await self._retention.run(self._high_watermark_of)

@@ -54,12 +54,19 @@ PENDING_ANSWERS_MAX = 64
 
 
 class ReadBuffers:
-    """The read buffers of one event loop: one that all connections share, some to lend."""
+    """The read buffers of one event loop: one that all connections share, some to lend.
 
-    __slots__ = ("_spare", "shared")
+    They also say whose turn it is where `queued.max.request.bytes` bounds the requests that
+    have come in part.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_queued_bytes", "_queued_bytes_max", "_spare", "_waiting", "shared")
+
+    def __init__(self, queued_bytes_max: int = -1) -> None:
         self.shared = memoryview(bytearray(BUFFER_BYTES))
+        self._queued_bytes = 0
+        self._queued_bytes_max = queued_bytes_max
+        self._waiting: dict[Connection, int] = {}
         # By size; of no size until first lent.
         self._spare = {
             size: [bytearray() for _ in range(count)] for size, count in LENT_MAX.items()
@@ -78,6 +85,32 @@ class ReadBuffers:
         # One that grew may have just this size without having been lent.
         if spare is not None and len(spare) < LENT_MAX[size]:
             spare.append(buffer)
+
+    def reserve(self, connection: "Connection", size: int) -> bool:
+        """Whether the rest of a request may be read now; `on_room` says when, if not.
+
+        As in Apache Kafka the last one may exceed the bound.
+        """
+        if self._queued_bytes_max <= 0:
+            return True
+        if self._queued_bytes >= self._queued_bytes_max:
+            self._waiting[connection] = size
+            return False
+        self._queued_bytes += size
+        return True
+
+    def free(self, connection: "Connection", size: int) -> None:
+        """The request has been read, or its connection is gone."""
+        self._waiting.pop(connection, None)
+        if self._queued_bytes_max <= 0:
+            return
+        self._queued_bytes -= size
+        while self._waiting and self._queued_bytes < self._queued_bytes_max:
+            following, wanted = next(iter(self._waiting.items()))
+            del self._waiting[following]
+            self._queued_bytes += wanted
+            # Not at once: somebody is in the middle of a read.
+            asyncio.get_running_loop().call_soon(following.on_room, wanted)
 
 
 class FileRange(NamedTuple):
@@ -140,6 +173,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_alike",
+        "_awaits_room",
         "_buffers",
         "_expected",
         "_filled",
@@ -152,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         "_own",
         "_own_view",
         "_pending",
+        "_room",
         "bytes_in",
         "client_software",
         "is_closed",
@@ -177,6 +212,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._out: list[bytes | bytearray] = []
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
+        self._room = 0  # reserved for a request that has come in part
+        self._awaits_room = False
         self._is_blocked = False  # an answer must be complete before more is started
         self._alike: int | None = None  # API key and version of what alone may be started
         self._is_draining = False
@@ -198,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         self.transport = None
         self._give_back()
+        self._free_room()
         waiting, self._pending = self._pending, deque()
         for pending in waiting:
             if not isinstance(pending, asyncio.Future):
@@ -332,6 +370,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_blocked
             or self._is_draining
             or self._is_write_paused
+            or self._awaits_room
             or self.sending is not None
             or len(self._pending) >= PENDING_ANSWERS_MAX
         )
@@ -374,6 +413,8 @@ class Connection(asyncio.BufferedProtocol):
         """Hold the bytes behind the last whole frame until more arrive."""
         left = end - position
         own = self._own
+        if position:
+            self._free_room()
         if left == 0:
             self._give_back()
             self._filled = 0
@@ -383,6 +424,8 @@ class Connection(asyncio.BufferedProtocol):
             frame_bytes = 4 + LENGTH.unpack_from(view, position)[0]
             # Room for the whole frame, but never more than twice what has arrived.
             wanted = max(wanted, min(frame_bytes, 2 * left))
+            if frame_bytes > left and not self._room and not self._awaits_room:
+                self._ask_room(frame_bytes)
         if own is None or len(own) < wanted:
             grown = self._buffers.lend(wanted, frame_bytes)
             grown[:left] = view[position:end]
@@ -392,6 +435,27 @@ class Connection(asyncio.BufferedProtocol):
         elif position:
             view[:left] = bytes(view[position:end])
         self._filled = left
+
+    def _ask_room(self, size: int) -> None:
+        if self._buffers.reserve(self, size):
+            self._room = size
+        else:
+            self._awaits_room = True
+            self._update_reading()
+
+    def on_room(self, size: int) -> None:
+        """The rest of the request may be read now."""
+        if self.transport is None:
+            self._buffers.free(self, size)
+            return
+        self._room = size
+        self._awaits_room = False
+        self._resume()
+
+    def _free_room(self) -> None:
+        if self._room or self._awaits_room:
+            size, self._room, self._awaits_room = self._room, 0, False
+            self._buffers.free(self, size)
 
     def _give_back(self) -> None:
         own = self._own

@@ -31,6 +31,7 @@ class Ticker:
 
     def once(self, duty: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `duty`, which may have no end, from now on."""
+        self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(asyncio.create_task(_run_once(duty)))
 
     async def stop(self) -> None:

@@ -401,3 +401,46 @@ def test_files_of_an_answer_are_given_back_once_when_the_client_is_gone(
         assert future.cancelled() == (completes == "never")
 
     asyncio.run(scenario())
+
+
+def test_requests_that_came_in_part_wait_while_others_fill_the_bound() -> None:
+    async def scenario() -> None:
+        owner = Owner(asyncio.get_running_loop())
+        owner.buffers = ReadBuffers(queued_bytes_max=10_000)
+        large = frame("now", bytes(9_000))
+        pairs = []
+        for _ in range(4):
+            connection, transport = Connection(owner), FakeTransport()
+            connection.connection_made(transport)
+            pairs.append((connection, transport))
+            feed(connection, transport, large[:100])
+        # Two fit, as the last one may exceed the bound.
+        assert [transport.reading for _, transport in pairs] == [True, True, False, False]
+        small, small_transport = Connection(owner), FakeTransport()
+        small.connection_made(small_transport)
+        feed(small, small_transport, frame("now", b"whole"))
+        assert answers(small_transport.written) == [b"whole"]
+        feed(*pairs[0], large[100:])
+        await asyncio.sleep(0)
+        assert [transport.reading for _, transport in pairs] == [True, True, True, False]
+        pairs[3][0].connection_lost(None)
+        pairs[1][0].connection_lost(None)
+        feed(*pairs[2], large[100:] + large[:50])
+        await asyncio.sleep(0)
+        feed(*pairs[2], large[50:])
+        assert len(answers(pairs[2][1].written)) == 2
+        assert owner.buffers._queued_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    async def scenario() -> None:
+        owner = Owner(asyncio.get_running_loop())
+        for _ in range(50):
+            connection, transport = Connection(owner), FakeTransport()
+            connection.connection_made(transport)
+            feed(connection, transport, frame("now", bytes(100_000))[:100])
+            assert transport.reading
+
+    asyncio.run(scenario())

@@ -279,6 +279,10 @@ class NodeNetwork:
         self._network = network
         self._incarnation = incarnation
 
+    async def resolve(self, host: str) -> list[str]:
+        self._incarnation.check()
+        return [host]
+
     async def listen(
         self,
         factory: ProtocolFactory,
