@@ -353,7 +353,15 @@ def _check_producers(
 def test_what_was_synced_survives_a_power_cut_at_every_operation(
     scenario: Scenario, flush_messages: int, survival: Survival | None
 ) -> None:
-    config = replace(CONFIG, flush_messages=flush_messages)
+    _cut_everywhere(scenario, replace(CONFIG, flush_messages=flush_messages), survival)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_survives_in_files_that_had_their_full_size_at_once(scenario: Scenario) -> None:
+    _cut_everywhere(scenario, replace(CONFIG, flush_messages=1, preallocate=True), None)
+
+
+def _cut_everywhere(scenario: Scenario, config: TopicConfig, survival: Survival | None) -> None:
     total = _operations(scenario, config)
     assert total > 20
     for cut in range(total):

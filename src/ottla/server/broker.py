@@ -66,8 +66,10 @@ log = logging.getLogger(__name__)
 PLAINTEXT = 0  # the number of the security protocol in registrations
 # How long requests under way may take when the broker stops.
 STOP_GRACE_SECONDS = 5.0
-# Rolled segments are synced soon, without waiting for flush.ms.
+# How often rolled segments are synced, and logs by flush.ms unless log.flush.scheduler.interval.ms
+# says how often. Kafka's default of that never comes, and leaves flush.ms without effect.
 FLUSH_TICK_MS = 1000
+NEVER_MS = 2**63 - 1
 # For what is neither a segment nor a client: checkpoints, snapshots, threads, listeners.
 DESCRIPTORS_RESERVED = 256
 SESSION_ID_MAX = 2**31 - 1
@@ -383,7 +385,9 @@ class Broker:
         )
         self._ticker.once(lambda: recover_unopened(self.logs))
         self._ticker.once(lambda: self.logs.removals.run(self.logs.under_way))
-        every(FLUSH_TICK_MS, self._upkeep.flush)
+        every(FLUSH_TICK_MS, self._upkeep.flush_rolled)
+        flush_ms = config.log_flush_scheduler_interval_ms
+        every(flush_ms if flush_ms < NEVER_MS else FLUSH_TICK_MS, self._upkeep.flush_due)
         every(PROBE_INTERVAL_MS, self.directories.probe)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
         every(config.log_flush_offset_checkpoint_interval_ms, self._upkeep.save_recovery_points)

@@ -285,6 +285,12 @@ class LogState:
     def _on_first_batch(self) -> None:
         """The active segment is no longer empty, and may not have had a file before."""
         self._has_new_names = True
+        if self.config.preallocate:
+            try:
+                self._active.preallocate(self._segment_bytes)
+            except OSError as error:
+                if error.errno not in PASSING_ERRNOS:  # else it grows as others do
+                    raise self.fail(error) from error
         self._plan_roll()
 
     def _plan_roll(self) -> None:
@@ -419,9 +425,9 @@ class LogState:
             self.flush()
 
     @property
-    def needs_flush(self) -> bool:
-        """Whether a rolled segment, or records older than `flush.ms`, wait to be synced."""
-        return self.recovery_point < self._active.base_offset or self.is_flush_due
+    def has_unsynced_segments(self) -> bool:
+        """Whether a rolled segment waits to be synced."""
+        return self.recovery_point < self._active.base_offset
 
     @property
     def is_flush_due(self) -> bool:

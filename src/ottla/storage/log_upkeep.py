@@ -22,14 +22,23 @@ class LogUpkeep:
         self._runtime = runtime
         self._logs = logs
 
-    async def flush(self) -> None:
-        """Sync rolled segments and what `flush.ms` has made due."""
+    async def flush_rolled(self) -> None:
+        """Sync rolled segments, whatever the flush settings: recovery would have to read them."""
+        await self._flush_all(lambda log: log.has_unsynced_segments, only_inactive=True)
+
+    async def flush_due(self) -> None:
+        """Sync logs whose records have waited for `flush.ms`."""
+        await self._flush_all(lambda log: log.is_flush_due, only_inactive=False)
+
+    async def _flush_all(
+        self, is_wanted: Callable[[PartitionLog], bool], *, only_inactive: bool
+    ) -> None:
         for handle in self._logs.handles:
             log = handle.log
-            if log is None or log.failure is not None or log.is_closed or not log.needs_flush:
+            if log is None or log.failure is not None or log.is_closed or not is_wanted(log):
                 continue
             try:
-                job = log.begin_flush(only_inactive=not log.is_flush_due)
+                job = log.begin_flush(only_inactive=only_inactive)
             except (LogDirFailure, DiskFull):
                 continue  # noted when it was raised; the next round tries again
             if job is not None:

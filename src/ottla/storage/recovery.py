@@ -296,10 +296,18 @@ class _Loader:
                 continue
             scanned = self._recover_segment(segment, segments)
             next_offset = scanned.next_offset
-            if scanned.is_cut and not is_clean:
+            if scanned.is_cut and not is_clean and not self._goes_on(ordered, at + 1, next_offset):
                 self._drop(segments, ordered[at + 1 :])
                 break
         return segments.last.read_next_offset() if next_offset is None else next_offset
+
+    def _goes_on(self, ordered: list[Segment], at: int, next_offset: int) -> bool:
+        """Whether what was cut off was only the room that a segment had been given."""
+        return (
+            self._options.config.preallocate
+            and at < len(ordered)
+            and ordered[at].base_offset == next_offset
+        )
 
     def _contradicts(self, segment: Segment, next_offset: int | None) -> bool:
         """Whether a segment cannot follow one that was recovered up to `next_offset`."""

@@ -47,7 +47,14 @@ _EVERYTHING_BELOW = (1 << 63) - 1
 
 
 class Segment(IndexedSegment):
-    __slots__ = ("_block", "_cursors", "_recent_floor", "_recent_last_offsets", "_recent_positions")
+    __slots__ = (
+        "_block",
+        "_cursors",
+        "_is_preallocated",
+        "_recent_floor",
+        "_recent_last_offsets",
+        "_recent_positions",
+    )
 
     def __init__(
         self,
@@ -80,6 +87,7 @@ class Segment(IndexedSegment):
         # Offsets above it are known to be in the recent batches or nowhere in this segment.
         self._recent_floor = base_offset - 1 if size == 0 else _EVERYTHING_BELOW
         self._cursors: dict[int, int] = {}
+        self._is_preallocated = False  # the file goes on with zeros behind `size`
         # What a scan read last, and from where.
         self._block: tuple[int, bytes | bytearray] = (0, b"")
 
@@ -186,9 +194,18 @@ class Segment(IndexedSegment):
         recent.append(last_offset)
         self._recent_positions.append(position)
 
+    def preallocate(self, size: int) -> None:
+        """Give the file its full length at once."""
+        self.log.use().truncate(size)
+        self._is_preallocated = True
+
     def undo_failed_append(self) -> None:
         """Cut off what a failed write may have left behind the known end."""
-        self.log.use().truncate(self.size)
+        self._cut_off(self.size)
+
+    def _cut_off(self, size: int) -> None:
+        self.log.use().truncate(size)
+        self._is_preallocated = False
 
     # Looking things up.
 
@@ -389,6 +406,8 @@ class Segment(IndexedSegment):
 
     def become_inactive(self) -> None:
         """No more batches come: the indexes can be saved for good."""
+        if self._is_preallocated:
+            self._cut_off(self.size)
         self.close_time_index()
         self._forget_positions()
 
@@ -402,7 +421,7 @@ class Segment(IndexedSegment):
             offset = min(offset, self.header_at(position).base_offset)
         self._drop_index_tail(offset)
         if position is not None:
-            self.log.use().truncate(position)
+            self._cut_off(position)
             self.size = position
         if self.size == 0:
             self.created_ms = now_ms

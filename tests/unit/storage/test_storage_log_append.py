@@ -455,3 +455,34 @@ def _everything(bench: Bench) -> bytes:
         part.release()
         offset = [header for _, header in iter_batches(found)][-1].next_offset
     return found
+
+
+def test_a_preallocated_segment_has_its_size_at_once_and_is_trimmed_when_it_ends() -> None:
+    config = TopicConfig(segment_bytes=1_000, preallocate=True)
+    bench = Bench(config)
+
+    def sizes() -> list[int]:
+        disk = bench.simulation.runtime("a").disk
+        names = [name for name in disk.listdir(DIRECTORY) if name.endswith(".log")]
+        return [disk.size(f"{DIRECTORY}/{name}") for name in names]
+
+    assert sizes() == []
+    batches = [bytes(bench.batch(size=200)) for _ in range(7)]
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    assert sizes() == [1_000]
+    for batch in batches[1:]:
+        bench.log.append_as_leader(bytearray(batch), leader_epoch=0)
+    size = len(batches[0])
+    assert sizes() == [3 * size, 3 * size, 1_000]
+    assert bench.log.size_bytes() == 7 * size
+    assert [len(part) for part in (_everything(bench),)] == [7 * size]
+    bench.simulation.crash("a")
+    bench.log = bench.open(config, clean=False)
+    assert bench.log.log_end_offset == 7
+    assert sizes() == [3 * size, 3 * size, size]
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    bench.log.roll()
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    bench.log.close()
+    assert sizes() == [3 * size, 3 * size, 2 * size, size]
+    assert bench.open(config).log_end_offset == 9

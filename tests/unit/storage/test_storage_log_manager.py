@@ -181,7 +181,7 @@ def test_a_topic_that_is_deleted_while_a_thread_syncs_it_leaves_its_directory_on
     house.fill(0, 5)
     path = house.logs.find(tp(0)).path  # type: ignore[union-attr]  # just made
     deletion = Interruption(house, "sync", path, lambda: house.logs.delete(tp(0)))
-    house.run(house.upkeep.flush)
+    house.run(house.upkeep.flush_rolled)
     assert deletion.has_happened
     assert house.failures == []
     house.fill(0)
@@ -320,9 +320,9 @@ def test_rolled_segments_are_synced_by_the_flush_tick() -> None:
     house.fill(0, 5)
     log = house.logs.get(tp(0))
     assert log.recovery_point == 0
-    house.run(house.upkeep.flush)
+    house.run(house.upkeep.flush_rolled)
     assert log.recovery_point == log.segment_base_offsets[-1] == 4
-    assert not log.needs_flush
+    assert not log.has_unsynced_segments
 
 
 def test_a_failed_directory_is_left_while_the_other_serves_on() -> None:
