@@ -74,6 +74,10 @@ class Model:
         self.batches = {at: b for at, b in self.batches.items() if _last_offset(at, b) < offset}
         self.synced = {at: b for at, b in self.synced.items() if _last_offset(at, b) < offset}
 
+    def deleting(self) -> None:
+        """Nothing need survive; what does may be of either log, as names can come back."""
+        self.batches, self.synced, self.end, self.start_max = {}, {}, 0, 0
+
     def starting_at(self, offset: int) -> None:
         self.start_max = max(self.start_max, offset)
         self.synced = {at: batch for at, batch in self.synced.items() if at >= offset}
@@ -91,10 +95,11 @@ class Driver:
         self.model = model
         self.sequences: dict[int, int] = {}
         self.count = 0
+        self.topic_id = TOPIC_ID
 
     @property
     def log(self) -> PartitionLog:
-        self.manager.create(TOPIC_PARTITION, TOPIC_ID)
+        self.manager.create(TOPIC_PARTITION, self.topic_id)
         return self.manager.get(TOPIC_PARTITION)
 
     def append(
@@ -162,6 +167,12 @@ class Driver:
         self.simulation.run(self.retention.run(lambda topic_partition: end))
         self.model.start_max = self.log.log_start_offset
         self.log.remove_deleted_files()
+
+    def delete(self) -> None:
+        """The topic goes, and the next append is to another one of its name."""
+        self.model.deleting()
+        self.manager.delete(TOPIC_PARTITION)
+        self.topic_id = UUID(int=self.topic_id.int + 1)
 
     def checkpoint(self) -> None:
         for directory in self.manager.online_directories:
@@ -239,7 +250,24 @@ def closing_and_opening_again(driver: Driver, again: Callable[[], LogManager]) -
     driver.append(1)
 
 
+def deleting_and_making_anew(driver: Driver, _: Callable[[], LogManager]) -> None:
+    for n in range(6):
+        driver.append(2, size=300)
+        if n == 3:
+            driver.flush()
+    driver.checkpoint()
+    driver.delete()
+    driver.append(1, size=100)
+    driver.manager.removals.remove_all()
+    driver.flush()
+    driver.checkpoint()
+    driver.append(2, size=100)
+    driver.delete()
+    driver.manager.removals.remove_all()
+
+
 SCENARIOS: list[Scenario] = [
+    deleting_and_making_anew,
     appending_and_rolling,
     rolling_with_producers,
     retention_and_deleted_records,

@@ -111,6 +111,7 @@ class BrokerRoom:
         bytes_min: int = 1,
         bytes_max: int = 50 << 20,
         wait_ms: int = 500,
+        isolation: int = 0,
         client: SimClient | None = None,
     ) -> Any:
         """The partition's answer."""
@@ -124,6 +125,7 @@ class BrokerRoom:
             "max_wait": wait_ms,
             "min_bytes": bytes_min,
             "max_bytes": bytes_max,
+            "isolation_level": isolation,
             "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": [asked]}],
         }

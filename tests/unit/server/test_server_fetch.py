@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from ottla.protocol.batches import Record, build_batch, iter_batches, iter_records
+from ottla.runtime.simulated.node_world import SimulatedOffload
 from ottla.storage.log import PartitionLog
 from ottla.storage.slices import LogSlice
 from support.broker_room import BrokerRoom, in_broker_room
@@ -124,3 +126,59 @@ def test_a_client_that_goes_as_its_records_come_leaves_no_file_in_use(
         await asyncio.gather(waiting, return_exceptions=True)
 
     in_broker_room(story, seed=seed)
+
+
+async def read_all(room: BrokerRoom, limit: int, *, isolation: int = 0) -> list[bytes]:
+    """Every value of partition 0, fetched with this limit."""
+    values: list[bytes] = []
+    offset = 0
+    while True:
+        answer = await room.fetch(
+            "t", offset, partition_bytes_max=limit, wait_ms=0, isolation=isolation
+        )
+        assert answer.error_code == 0, answer
+        if not answer.records:
+            assert offset == answer.high_watermark
+            return values
+        for at, header in iter_batches(answer.records):
+            batch = answer.records[at : at + header.size_bytes]
+            values += [record.value or b"" for record in iter_records(batch)]
+            offset = header.next_offset
+
+
+@pytest.mark.parametrize("cold", [0.5, 1.0])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_the_page_cache_lacks_is_read_by_threads(cold: float, is_restarted: bool) -> None:
+    async def story(room: BrokerRoom) -> None:
+        await room.create_topic("t", segment_bytes="1048576", index_interval_bytes="5000")
+        expected = []
+        for n in range(60):
+            value = bytes([n]) * (200 * n * n % 90_000)
+            expected.append(value)
+            now_ms = room.simulation.runtime("client").clock.wall_ms()
+            await room.produce("t", bytes(build_batch([Record(0, now_ms, None, value)])))
+        if is_restarted:
+            await room.restart()
+        room.disk.cold_read_probability = cold
+        warmed = 0
+        run = SimulatedOffload.run
+
+        async def count(self: SimulatedOffload, function: Any, *args: Any) -> Any:
+            nonlocal warmed
+            warmed += 1
+            return await run(self, function, *args)
+
+        SimulatedOffload.run = count  # type: ignore[method-assign]  # put back below
+        try:
+            for limit in (100, 30_000, 200_000, 5_000_000):
+                for isolation in (0, 1):
+                    before = warmed
+                    assert await read_all(room, limit, isolation=isolation) == expected
+                    assert warmed > before
+        finally:
+            SimulatedOffload.run = run  # type: ignore[method-assign]  # as it was
+        files = [segment.log for segment in room.broker.replicas.partitions["t", 0].log.segments]
+        assert len(files) > 2
+        assert not any(file.pins for file in files)
+
+    in_broker_room(story)
