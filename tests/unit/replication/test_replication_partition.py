@@ -173,6 +173,8 @@ def test_readers_of_committed_records_stop_before_an_open_transaction() -> None:
     assert (partition.high_watermark, partition.last_stable_offset) == (3, 2)
     committed = read(partition, isolation=Isolation.READ_COMMITTED)
     assert (committed.last_stable_offset, committed.aborted) == (2, [])
+    assert committed.records is not None
+    assert committed.records.length == len(room.batch(2))
     assert partition.read_small(0, 1 << 20, -1, is_read_committed=True) is None
     marker = control_batch(
         ControlType.ABORT, producer_id=9, producer_epoch=0, coordinator_epoch=1, timestamp_ms=5
@@ -252,6 +254,20 @@ def test_a_log_that_another_topic_of_the_name_left_is_put_aside(in_thread: bool)
     log = room.simulation.run(partition.open()) if in_thread else partition.log
     assert (log.log_end_offset, log.topic_id) == (0, UUID(int=8))
     assert any("-delete" in name for name in room.runtime.disk.listdir("/one"))
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_leader_begins_its_epoch_with_the_log(in_thread: bool) -> None:
+    room = Room()
+    partition = room.assign(epoch=4)
+    log = room.simulation.run(partition.open()) if in_thread else partition.log
+    assert log.latest_epoch == 4
+    partition.apply(state(epoch=6))
+    assert log.latest_epoch == 6
+    log.close()
+    assert (
+        room.runtime.disk.read_bytes(f"{log.directory}/leader-epoch-checkpoint") == b"0\n1\n6 0\n"
+    )
 
 
 def test_the_high_watermark_of_the_last_life_is_where_a_follower_begins() -> None:
