@@ -57,6 +57,7 @@ from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.failures import LogDirFailure
 from ottla.storage.file_pool import share_of_files
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import LogManager
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_upkeep import LogUpkeep
@@ -118,6 +119,7 @@ class Broker:
             is_verification_required=config.transaction_partition_verification_enable,
             open_files_max=self._open_files_max,
             on_directory_failure=self._on_directory_failure,
+            on_directory_full=self._on_directory_full,
         )
         self._upkeep = LogUpkeep(runtime, self.logs)
         self._retention = LogRetention(runtime, self.logs)
@@ -386,6 +388,7 @@ class Broker:
         self._ticker.once(lambda: recover_unopened(self.logs))
         self._ticker.once(lambda: self.logs.removals.run(self.logs.under_way))
         every(FLUSH_TICK_MS, self._upkeep.flush_rolled)
+        every(FLUSH_TICK_MS, self._upkeep.look_for_room)
         flush_ms = config.log_flush_scheduler_interval_ms
         every(flush_ms if flush_ms < NEVER_MS else FLUSH_TICK_MS, self._upkeep.flush_due)
         every(PROBE_INTERVAL_MS, self.directories.probe)
@@ -468,6 +471,14 @@ class Broker:
             self._give_up(f"{failure}; it holds the metadata log, too")
         elif not self.logs.online_directories:
             self._give_up(f"{failure}; it was the last one")
+
+    def _on_directory_full(self, directory: LogDirectory) -> None:
+        """It has no room left, or has some again."""
+        name = f"room in {directory.path}"
+        if directory.fullness.cause is None:
+            self._health.warnings.pop(name, None)
+        else:
+            self._health.warnings[name] = str(directory.fullness.cause)
 
     def _on_metadata_failure(self, error: BaseException) -> None:
         self._give_up(f"The metadata log in {self.config.metadata_log_dir} has failed: {error}")

@@ -164,6 +164,24 @@ def _add_cluster(page: Page, services: Services) -> None:
             for directory in services.logs.directories
         ],
     )
+    page.add(
+        "ottla_log_directory_full",
+        "gauge",
+        "1 if this log directory refuses writes for want of room",
+        [
+            (label("logDirectory", directory.path), directory.fullness.cause is not None)
+            for directory in services.logs.directories
+        ],
+    )
+    page.add(
+        "ottla_log_directory_refusals_total",
+        "counter",
+        "Writes and reads refused for want of room",
+        [
+            (label("logDirectory", directory.path), directory.fullness.refusals_total)
+            for directory in services.logs.directories
+        ],
+    )
 
 
 def _late_transactions(services: Services, leading: list[Partition]) -> int:

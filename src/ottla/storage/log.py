@@ -41,7 +41,7 @@ from ottla.storage.core.producer_state import (
     Duplicate,
 )
 from ottla.storage.core.transaction_index import AbortedTransaction
-from ottla.storage.failures import DESCRIPTOR_ERRNOS, PASSING_ERRNOS, DiskFull
+from ottla.storage.failures import DESCRIPTOR_ERRNOS
 from ottla.storage.log_searching import SearchableLog
 from ottla.storage.producer_replay import (
     Marker,
@@ -376,14 +376,12 @@ class PartitionLog(SearchableLog):
     def _undo_append(self, segment: Segment, error: OSError) -> KafkaError:
         """Cut off what a failed write left; what to tell the client."""
         if error.errno in DESCRIPTOR_ERRNOS:
-            return DiskFull(self.directory, error)  # there was no write
+            return self._refuse(error)  # there was no write
         try:
             segment.undo_failed_append()
         except OSError as second:
             return self.fail(second)
-        if error.errno in PASSING_ERRNOS:
-            return DiskFull(self.directory, error)
-        return self.fail(error)
+        return self._refuse_or_fail(error)
 
     # Reading.
 

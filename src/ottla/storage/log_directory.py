@@ -49,6 +49,7 @@ from ottla.storage.files.partition_metadata import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
+from ottla.storage.fullness import Fullness
 from ottla.storage.log import PartitionLog
 from ottla.storage.segment import Segment
 
@@ -196,6 +197,7 @@ class LogDirectory:
         "deleted_paths",
         "directory_id",
         "failure",
+        "fullness",
         "had_clean_shutdown",
         "handles",
         "path",
@@ -206,6 +208,7 @@ class LogDirectory:
         self.runtime = runtime
         self.path = path
         self.failure: LogDirFailure | None = None
+        self.fullness = Fullness()
         self.directory_id: UUID | None = None
         self.had_clean_shutdown = False
         self.broker_epoch: int | None = None

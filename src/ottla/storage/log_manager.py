@@ -14,6 +14,7 @@ a partition's directory to open it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -30,6 +31,8 @@ from ottla.storage.log_directory import ClosedSegment, LogDirectory, LogHandle, 
 from ottla.storage.recovery import OpenOptions, open_log
 from ottla.storage.removals import Removals
 from ottla.storage.under_way import UnderWay
+
+log = logging.getLogger(__name__)
 
 
 class PartitionSize(NamedTuple):
@@ -60,8 +63,12 @@ class LogManager:
         is_verification_required: bool = False,
         open_files_max: int = OPEN_FILES_MAX,
         on_directory_failure: Callable[[LogDirFailure], None] = lambda failure: None,
+        on_directory_full: Callable[[LogDirectory], None] = lambda directory: None,
     ) -> None:
-        """`config_of` gives a topic's configuration when one of its logs is opened."""
+        """`config_of` gives a topic's configuration when one of its logs is opened.
+
+        `on_directory_full` hears when a directory has no room left, and when it has again.
+        """
         if not log_dirs:
             raise ValueError("a broker needs at least one log directory")
         self._runtime = runtime
@@ -71,6 +78,7 @@ class LogManager:
         self._producer_expiration_ms = producer_expiration_ms
         self._is_verification_required = is_verification_required
         self._on_directory_failure = on_directory_failure
+        self._on_directory_full = on_directory_full
         self._pool = FilePool(runtime.disk, open_files_max)
         self._directories = [LogDirectory(runtime, path.rstrip("/")) for path in log_dirs]
         self._handles: dict[TopicPartition, LogHandle] = {}
@@ -157,11 +165,14 @@ class LogManager:
         if handle.is_opening:
             raise LogBusy(f"The log of {topic_partition} is being opened")
         try:
-            log = self._open_in(handle, self._options(handle))
+            opened = self._open_in(handle, self._options(handle))
         except LogDirFailure as failure:
             raise self._fail(handle.directory, failure) from failure
-        self._adopt(handle, log)
-        return log
+        except DiskFull as full:
+            self.note_full(handle.directory, full)
+            raise
+        self._adopt(handle, opened)
+        return opened
 
     async def open(
         self, topic_partition: TopicPartition, *, leader_epoch: int | None = None
@@ -213,6 +224,9 @@ class LogManager:
             except LogDirFailure as failure:
                 if self.is_ours(handle):  # else it was deleted: of course its files are gone
                     raise self._fail(handle.directory, failure) from failure
+            except DiskFull as full:
+                self.note_full(handle.directory, full)
+                raise
             finally:
                 handle.is_opening = False
                 del self._openings[handle.path]
@@ -290,6 +304,7 @@ class LogManager:
                 return self._create_in(directory, topic_partition, topic_id)
             except DiskFull as error:
                 full = error
+                self.note_full(directory, error)
             except LogDirFailure:
                 continue  # noted when it was raised; the next one may do
         raise full or self._nowhere()
@@ -376,6 +391,7 @@ class LogManager:
             options,
             on_failure=lambda failure: self._on_log_failure(directory, failure),
             on_recovery_point_lowered=lambda: self._save_recovery_points(directory),
+            on_refusal=lambda refusal: self.note_full(directory, refusal),
             removals=self.removals,
         )
 
@@ -417,6 +433,27 @@ class LogManager:
     def fail(self, directory: LogDirectory, cause: BaseException | str) -> LogDirFailure:
         """Take a directory offline that somebody else found broken."""
         return self._fail(directory, LogDirFailure(directory.path, cause))
+
+    def note_full(self, directory: LogDirectory, refusal: DiskFull) -> None:
+        """Something was refused for want of room; say so, but not each time."""
+        if directory.fullness.note(refusal, self._runtime.clock.monotonic()):
+            log.error("%s; writes are refused until there is", refusal)
+            self._on_directory_full(directory)
+
+    def look_for_room(self) -> None:
+        """Notice directories that have room again."""
+        now = self._runtime.clock.monotonic()
+        for directory in self.online_directories:
+            if directory.fullness.cause is None:
+                continue
+            try:
+                _, usable = self._disk.free_bytes(directory.path)
+            except OSError as error:
+                self.fail(directory, error)
+                continue
+            if directory.fullness.maybe_end(now, has_room=usable > 0):
+                log.info("log directory %s has room again", directory.path)
+                self._on_directory_full(directory)
 
     # Deleting.
 

@@ -82,6 +82,7 @@ class LogState:
         "_message_bytes_max",
         "_on_failure",
         "_on_recovery_point_lowered",
+        "_on_refusal",
         "_pool",
         "_producers",
         "_removals",
@@ -120,6 +121,7 @@ class LogState:
         loaded: LoadedLog,
         on_failure: Callable[[LogDirFailure], None],
         on_recovery_point_lowered: Callable[[], None],
+        on_refusal: Callable[[DiskFull], None],
         removals: Removals,
     ) -> None:
         self._runtime = runtime
@@ -128,6 +130,7 @@ class LogState:
         self._pool = pool
         self._on_failure = on_failure
         self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._on_refusal = on_refusal
         self._removals = removals
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -191,9 +194,12 @@ class LogState:
 
     def _refuse_or_fail(self, error: OSError) -> KafkaError:
         """What to tell who asked for something that changed nothing."""
-        if error.errno in PASSING_ERRNOS:
-            return DiskFull(self.directory, error)
-        return self.fail(error)
+        return self._refuse(error) if error.errno in PASSING_ERRNOS else self.fail(error)
+
+    def _refuse(self, error: OSError) -> DiskFull:
+        refusal = DiskFull(self.directory, error)
+        self._on_refusal(refusal)
+        return refusal
 
     # Rolling.
 
@@ -371,7 +377,7 @@ class LogState:
             )
         except OSError as error:
             if is_refusable and error.errno in PASSING_ERRNOS:
-                raise DiskFull(self.directory, error) from error
+                raise self._refuse(error) from error
             raise self.fail(error) from error
 
     def _note_latest_epoch(self) -> None:
@@ -481,7 +487,7 @@ class LogState:
         self._has_new_names = True
         self._is_new_directory = self._is_new_directory or len(job.directories) > 1
         self._snapshots.put_back_unsynced(job.paths)
-        return DiskFull(self.directory, error)
+        return self._refuse(error)
 
     def finish_flush(self, job: FlushJob) -> None:
         """The job ran: what it covered is durable, unless it was truncated meanwhile."""

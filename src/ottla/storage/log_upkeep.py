@@ -77,10 +77,14 @@ class LogUpkeep:
         for directory in self._logs.online_directories:
             try:
                 await save(directory)
-            except DiskFull:
-                continue  # older ones only make a recovery longer; the next round tries again
+            except DiskFull as full:
+                # Older ones only make a recovery longer; the next round tries again.
+                self._logs.note_full(directory, full)
             except LogDirFailure as failure:
                 self._logs.fail(directory, failure.cause)
+
+    async def look_for_room(self) -> None:
+        self._logs.look_for_room()
 
     async def expire_producers(self) -> None:
         """Forget producers that were idle too long, in logs that are open."""

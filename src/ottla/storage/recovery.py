@@ -93,13 +93,14 @@ def open_log(
     *,
     on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
+    on_refusal: Callable[[DiskFull], None] = lambda refusal: None,
     removals: Removals | None = None,
 ) -> PartitionLog:
     """The log in `directory`, recovered if need be. Raises LogDirFailure.
 
     DiskFull if a recovery found no room for what it has to write; it may be tried again.
 
-    `on_failure` is told of later failures only; this one is the caller's to handle.
+    `on_failure` and `on_refusal` are told of later ones only; this one is the caller's to handle.
     """
     try:
         loader = _Loader(runtime, directory, options)
@@ -119,6 +120,7 @@ def open_log(
         loaded=loaded,
         on_failure=on_failure,
         on_recovery_point_lowered=on_recovery_point_lowered,
+        on_refusal=on_refusal,
         removals=Removals(runtime) if removals is None else removals,
     )
 
