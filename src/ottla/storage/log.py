@@ -50,7 +50,7 @@ from ottla.storage.producer_replay import (
     replay_control_batch,
     replay_data_batch,
 )
-from ottla.storage.rewriting import prepare_batch
+from ottla.storage.rewriting import COMPRESSED_RECORDS_MAX, prepare_batch
 from ottla.storage.segment import Segment
 from ottla.storage.slices import EMPTY_SLICE, UNBOUNDED, LogSlice
 from ottla.storage.would_wait import Prepare, WouldWait
@@ -109,7 +109,7 @@ class PartitionLog(SearchableLog):
                 and magic == MAGIC
                 and not attributes & ~_PLAIN_ATTRIBUTES
                 and count == delta + 1
-                and count > 0
+                and 0 < count <= COMPRESSED_RECORDS_MAX
                 and size <= self._message_bytes_max
                 and max_timestamp_ms - now_ms <= self._timestamp_ahead_ms_max
                 and (codec == self._codec_number or self._codec_number < 0)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
     NO_TIMESTAMP,
+    RECORD_BYTES_MIN,
     BatchHeader,
     Record,
     build_batch,
@@ -26,12 +27,16 @@ from ottla.protocol.batches import (
     set_max_timestamp,
 )
 from ottla.protocol.codecs import Codec
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.batch_validation import Action, ValidationRules, check_batches
 
 # What one batch may grow to when it is opened. Honest batches stay far below: clients fill
 # them to at most a few megabytes before they compress.
 DECOMPRESSED_BYTES_MAX = 128 << 20
+# What a compressed batch may claim to hold: with more it could never be opened. It is not
+# opened for that (ADR 3), but offsets are given out by what it claims.
+COMPRESSED_RECORDS_MAX = DECOMPRESSED_BYTES_MAX // RECORD_BYTES_MIN
 
 # The value of compression.lz4.level that Kafka's own compressor takes as its fast one.
 _LZ4_LEVEL_FAST = 9
@@ -61,7 +66,9 @@ def prepare_batch(
     batch = _only_batch(records)
     header = check_batch(batch, 0, len(batch))
     action = rules.decide(header, now_ms, origin)
-    if header.codec == Codec.NONE and not header.is_control:
+    if header.codec != Codec.NONE:
+        _check_claimed_count(header)
+    elif not header.is_control:
         count_records(batch)
     if action & _OPENING:
         opened = list(iter_records(batch, decompressed_bytes_max=decompressed_bytes_max))
@@ -92,6 +99,14 @@ def prepare_batch(
         log_append_time_ms = now_ms
         set_log_append_time(batch, 0, now_ms)
     return Prepared(batch, read_header(batch), log_append_time_ms)
+
+
+def _check_claimed_count(header: BatchHeader) -> None:
+    if header.records_count > COMPRESSED_RECORDS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The batch claims {header.records_count} records, more than can be decompressed",
+        )
 
 
 def _only_batch(records: bytearray | memoryview) -> bytearray | memoryview:

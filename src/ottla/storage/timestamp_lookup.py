@@ -11,10 +11,11 @@ found still counts: segments may have been deleted, cleaned or cut meanwhile.
 A lookup is owned by the loop before and after `run`. A batch is decompressed within a bound.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.protocol.batches import BatchHeader, iter_records
+from ottla.protocol.batches import BatchHeader, Record, iter_records
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import Offset
 from ottla.runtime.interfaces import Disk
 from ottla.storage.core.time_index import TimestampOffset
@@ -107,8 +108,7 @@ class TimestampLookup:
             for at, header in view.headers(self._begin(place, view)):
                 if header.max_timestamp < timestamp_ms or header.last_offset < self._start_offset:
                     continue
-                batch = view.batch_at(at, header)
-                for record in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                for record in _records(view, at, header):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= self._start_offset:
                         self._keep(place, record.timestamp_ms, record.offset, header)
                         return
@@ -126,8 +126,7 @@ class TimestampLookup:
         for at, header in view.headers(self._begin(place, view)):
             if header.max_timestamp != largest_ms:
                 continue
-            batch = view.batch_at(at, header)
-            for record in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+            for record in _records(view, at, header):
                 if record.timestamp_ms == largest_ms:
                     self._keep(place, record.timestamp_ms, record.offset, header)
                     return
@@ -150,3 +149,15 @@ class TimestampLookup:
         """Let the segments know what was read of their indexes; on the loop."""
         for segment, view in self._views.items():
             segment.learn_from(view)
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+    """The records of a batch; of one that nobody can read, what its header says.
+
+    A producer may compress nonsense, and searches in its topic must go on all the same.
+    """
+    batch = segment.batch_at(position, header)
+    try:
+        yield from iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    except KafkaError:
+        yield Record(header.last_offset, header.max_timestamp, None, None)

@@ -1,12 +1,15 @@
 """What a leader takes, what it refuses, and what a refusing disk leaves behind."""
 
 from dataclasses import replace
+from struct import pack_into
 from uuid import UUID
 
 import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
+    LAST_OFFSET_DELTA_AT,
+    RECORDS_COUNT_AT,
     ControlType,
     Record,
     TimestampType,
@@ -486,3 +489,46 @@ def test_a_preallocated_segment_has_its_size_at_once_and_is_trimmed_when_it_ends
     bench.log.close()
     assert sizes() == [3 * size, 3 * size, 2 * size, size]
     assert bench.open(config).log_end_offset == 9
+
+
+def _claiming(bench: Bench, records: int, claimed: int, codec: Codec) -> bytearray:
+    batch = bench.batch(records, codec=codec)
+    pack_into(">i", batch, LAST_OFFSET_DELTA_AT, claimed - 1)
+    pack_into(">i", batch, RECORDS_COUNT_AT, claimed)
+    write_crc(batch, 0)
+    return batch
+
+
+@pytest.mark.parametrize("claimed", [1, 2, 4, 900])
+def test_a_compressed_batch_with_a_false_count_harms_only_its_own_readers(claimed: int) -> None:
+    config = TopicConfig(segment_bytes=2_000, index_interval_bytes=100)
+    bench = Bench(config)
+    before, after = bench.batch(2), bench.batch(2)
+    bench.log.append_as_leader(before, leader_epoch=0)
+    lie = _claiming(bench, 3, claimed, Codec.GZIP)
+    assert bench.log.append_as_leader(lie, leader_epoch=0).last_offset == 1 + claimed
+    bench.simulation.clock("a").jump(1_000)
+    bench.now_ms += 1_000
+    late = bench.batch(2)
+    bench.log.append_as_leader(late, leader_epoch=0)
+    bench.log.append_as_leader(after, leader_epoch=0)
+    end = 2 + claimed + 4
+    for _ in range(2):
+        assert bench.log.log_end_offset == end
+        assert bench.content() == before + lie + late + after
+        found = find_timestamp(bench.log, bench.now_ms)
+        assert found is not None
+        assert found.offset == 2 + claimed
+        assert find_timestamp(bench.log, MAX_TIMESTAMP) is not None
+        found = find_timestamp(bench.log, bench.now_ms - 998)
+        assert found is not None
+        assert found.offset >= 2
+        bench.simulation.crash("a")
+        bench.log = bench.open(config, clean=False)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_compressed_batch_claims_no_more_than_can_be_decompressed(codec: Codec) -> None:
+    bench = Bench()
+    assert _code(bench, _claiming(bench, 3, 2**31 - 1, codec)) is ErrorCode.INVALID_RECORD
+    assert _code(bench, _claiming(bench, 3, 20_000_000, codec)) is ErrorCode.INVALID_RECORD
