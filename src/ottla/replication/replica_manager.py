@@ -190,6 +190,8 @@ class ReplicaManager:
 
         def replace_if_foreign(found: PartitionLog) -> bool:
             """A topic of this name was deleted while the broker was away."""
+            if found.topic_id is None:
+                self._logs.name_topic(topic_partition, assigned.topic_id)  # never synced, or lost
             if found.topic_id in (None, assigned.topic_id):
                 return False
             self._logs.delete(topic_partition)

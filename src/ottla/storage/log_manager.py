@@ -354,6 +354,18 @@ class LogManager:
         self._handles[topic_partition] = handle
         return handle
 
+    def name_topic(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Say of an open log that does not know it whose records these are."""
+        handle = self._handle(topic_partition)
+        try:
+            handle.write_topic_id(topic_id)
+        except OSError as error:
+            if error.errno in PASSING_ERRNOS:
+                return  # the next start tries again
+            raise self.fail(handle.directory, error) from error
+        if handle.log is not None:
+            handle.log.topic_id = topic_id
+
     def _nowhere(self) -> LogDirFailure:
         """No directory is left; says what is wrong with each."""
         causes = [one.failure.cause for one in self._directories if one.failure is not None]

@@ -256,6 +256,21 @@ def test_a_log_that_another_topic_of_the_name_left_is_put_aside(in_thread: bool)
     assert any("-delete" in name for name in room.runtime.disk.listdir("/one"))
 
 
+def test_a_log_that_lost_the_id_of_its_topic_gets_it_again() -> None:
+    room = Room()
+    room.assign().append_as_leader(room.batch(), acks=1)
+    handle = room.logs.find(TopicPartition("t", 0))
+    assert handle is not None
+    path = f"{handle.path}/partition.metadata"
+    content = room.runtime.disk.read_bytes(path)
+    room.runtime.disk.remove(path)
+    room.simulation.crash("a")
+    room.start()
+    log = room.assign().log
+    assert (log.log_end_offset, log.topic_id) == (1, TOPIC_ID)
+    assert room.runtime.disk.read_bytes(path) == content
+
+
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_leader_begins_its_epoch_with_the_log(in_thread: bool) -> None:
     room = Room()
