@@ -34,7 +34,6 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime, SocketOptions
-from ottla.server.connection import ReadBuffers
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.connection_settings import limit_settings
 from ottla.server.directories import (
@@ -50,6 +49,7 @@ from ottla.server.http import HttpServer, Page
 from ottla.server.listener import Acceptor
 from ottla.server.producer_ids import ProducerIdBlock, ProducerIds
 from ottla.server.publisher import ConfigView, Publisher
+from ottla.server.read_buffers import ReadBuffers
 from ottla.server.services import Services
 from ottla.server.ticker import Ticker
 from ottla.server.topic_creation import create_topics

@@ -26,22 +26,12 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.frames import RequestHeader, parse_header
 from ottla.runtime.interfaces import File, Network
+from ottla.server.read_buffers import ReadBuffers
 
 log = logging.getLogger(__name__)
 
 LENGTH = Struct(">i")
 ABOUT = Struct(">I")  # API key and version, which a request begins with
-# Large enough that a busy connection empties its socket buffer in one read.
-BUFFER_BYTES = 256 * 1024
-# Large buffers lent to connections that pause within a frame. Whoever comes when all are lent
-# starts with a small one, which grows with the bytes that arrive.
-LENT_BUFFERS_MAX = 16
-SMALL_BUFFER_BYTES = 4096
-# A producer's largest request by default is 1 MB. A buffer that has to grow to that for each
-# request costs more in fresh pages than the request itself.
-LARGE_BUFFER_BYTES = 2 * 1024 * 1024
-LENT_LARGE_BUFFERS_MAX = 4
-LENT_MAX = {BUFFER_BYTES: LENT_BUFFERS_MAX, LARGE_BUFFER_BYTES: LENT_LARGE_BUFFERS_MAX}
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
 # Small answers to requests that came together leave together, so many of them (each is two parts):
@@ -51,66 +41,6 @@ OUT_PARTS_MAX = 64
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
-
-
-class ReadBuffers:
-    """The read buffers of one event loop: one that all connections share, some to lend.
-
-    They also say whose turn it is where `queued.max.request.bytes` bounds the requests that
-    have come in part.
-    """
-
-    __slots__ = ("_queued_bytes", "_queued_bytes_max", "_spare", "_waiting", "shared")
-
-    def __init__(self, queued_bytes_max: int = -1) -> None:
-        self.shared = memoryview(bytearray(BUFFER_BYTES))
-        self._queued_bytes = 0
-        self._queued_bytes_max = queued_bytes_max
-        self._waiting: dict[Connection, int] = {}
-        # By size; of no size until first lent.
-        self._spare = {
-            size: [bytearray() for _ in range(count)] for size, count in LENT_MAX.items()
-        }
-
-    def lend(self, size: int, frame_bytes: int) -> bytearray:
-        """A buffer of at least `size` bytes, and for the whole frame while there are such."""
-        for spare_bytes, spare in self._spare.items():
-            if spare and size <= spare_bytes and frame_bytes <= spare_bytes:
-                return spare.pop() or bytearray(spare_bytes)
-        return bytearray(max(size, SMALL_BUFFER_BYTES))
-
-    def give_back(self, buffer: bytearray) -> None:
-        size = len(buffer)
-        spare = self._spare.get(size)
-        # One that grew may have just this size without having been lent.
-        if spare is not None and len(spare) < LENT_MAX[size]:
-            spare.append(buffer)
-
-    def reserve(self, connection: "Connection", size: int) -> bool:
-        """Whether the rest of a request may be read now; `on_room` says when, if not.
-
-        As in Apache Kafka the last one may exceed the bound.
-        """
-        if self._queued_bytes_max <= 0:
-            return True
-        if self._queued_bytes >= self._queued_bytes_max:
-            self._waiting[connection] = size
-            return False
-        self._queued_bytes += size
-        return True
-
-    def free(self, connection: "Connection", size: int) -> None:
-        """The request has been read, or its connection is gone."""
-        self._waiting.pop(connection, None)
-        if self._queued_bytes_max <= 0:
-            return
-        self._queued_bytes -= size
-        while self._waiting and self._queued_bytes < self._queued_bytes_max:
-            following, wanted = next(iter(self._waiting.items()))
-            del self._waiting[following]
-            self._queued_bytes += wanted
-            # Not at once: somebody is in the middle of a read.
-            asyncio.get_running_loop().call_soon(following.on_room, wanted)
 
 
 class FileRange(NamedTuple):

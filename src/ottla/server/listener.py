@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, Runtime, SocketOptions
 from ottla.runtime.interfaces import Listener as BoundListener
-from ottla.server.connection import Connection, Dispatch, ReadBuffers
+from ottla.server.connection import Connection, Dispatch
 from ottla.server.connection_limits import ConnectionLimits
+from ottla.server.read_buffers import ReadBuffers
 
 log = logging.getLogger(__name__)
 

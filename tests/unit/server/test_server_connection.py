@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.connection import (
-    BUFFER_BYTES,
-    LARGE_BUFFER_BYTES,
-    LENT_BUFFERS_MAX,
-    LENT_LARGE_BUFFERS_MAX,
     PENDING_ANSWERS_MAX,
-    SMALL_BUFFER_BYTES,
     Behind,
     Connection,
     Deferred,
     FileRange,
+)
+from ottla.server.read_buffers import (
+    BUFFER_BYTES,
+    LARGE_BUFFER_BYTES,
+    LENT_BUFFERS_MAX,
+    LENT_LARGE_BUFFERS_MAX,
+    SMALL_BUFFER_BYTES,
     ReadBuffers,
 )
 

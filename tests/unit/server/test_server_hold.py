@@ -5,9 +5,9 @@ import struct
 
 from ottla.protocol.api import ApiKey
 from ottla.runtime.real import real_runtime, run
-from ottla.server.connection import ReadBuffers
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.listener import Acceptor
+from ottla.server.read_buffers import ReadBuffers
 
 FRAME = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 1, -1)
 
