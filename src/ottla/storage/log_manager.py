@@ -252,10 +252,12 @@ class LogManager:
             try:
                 await self._runtime.offload.run(job.run)
             except OSError as error:
-                raise log.abandon_flush(job, error) from error
+                if self.is_ours(handle):
+                    raise log.abandon_flush(job, error) from error
+            else:
+                log.finish_flush(job)
             finally:
                 job.release()
-            log.finish_flush(job)
         if not self.is_ours(handle):
             log.abandon()
             return
