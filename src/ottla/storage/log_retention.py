@@ -139,5 +139,4 @@ class LogRetention:
         try:
             await self._runtime.offload.run(self._runtime.disk.sync_dir, opened.directory)
         except OSError as error:
-            if not opened.is_closed:
-                raise opened.fail(error) from error
+            raise opened.fail(error) from error

@@ -186,10 +186,15 @@ class LogState:
     # Failing.
 
     def fail(self, cause: BaseException) -> LogDirFailure:
-        """Give the directory up; every later use raises the same failure."""
+        """Give the directory up; every later use raises the same failure.
+
+        But not for a log that is closed: a topic that was deleted takes its files away from
+        whoever is still at work on them.
+        """
         if self.failure is None:
             self.failure = LogDirFailure(self.directory.rpartition("/")[0], cause)
-            self._on_failure(self.failure)
+            if not self.is_closed:
+                self._on_failure(self.failure)
         return self.failure
 
     def _refuse_or_fail(self, error: OSError) -> KafkaError:

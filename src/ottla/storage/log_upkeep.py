@@ -48,8 +48,7 @@ class LogUpkeep:
         try:
             await self._runtime.offload.run(job.run)
         except OSError as error:
-            if not log.is_closed:  # a topic that was deleted takes its files away
-                log.abandon_flush(job, error)
+            log.abandon_flush(job, error)
             return
         finally:
             job.release()
