@@ -31,8 +31,9 @@ def cluster() -> Iterator[Cluster]:
     with Cluster() as running:
         running.create_topic("t")
         running.create_topic("old", config={"message.timestamp.before.max.ms": "1000"})
-        running.create_topic("keyed", config={"cleanup.policy": "compact"})
-        running.create_topic("forced", config={"compression.type": "gzip"})
+        large = {"max.message.bytes": "30000000"}  # for bombs that compress badly
+        running.create_topic("keyed", config={"cleanup.policy": "compact", **large})
+        running.create_topic("forced", config={"compression.type": "gzip", **large})
         yield running
 
 
@@ -127,15 +128,19 @@ def test_a_wrong_crc_is_a_corrupt_message(wire: Wire) -> None:
     assert wire.produce("t", bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_another_message_format_is_refused(wire: Wire, magic: int) -> None:
+@pytest.mark.parametrize(
+    ("magic", "code"),
+    [
+        (0, ErrorCode.INVALID_RECORD),
+        (1, ErrorCode.INVALID_RECORD),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (255, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_another_message_format_is_refused(wire: Wire, magic: int, code: ErrorCode) -> None:
     batch = batch_of(b"x", timestamp_ms=NOW_MS)
     batch[MAGIC_AT] = magic
-    assert wire.produce("t", bytes(batch)).error_code in (
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.CORRUPT_MESSAGE,
-    )
+    assert wire.produce("t", bytes(batch)).error_code == code
 
 
 @pytest.mark.parametrize("at", [LAST_OFFSET_DELTA_AT, RECORDS_COUNT_AT])
@@ -182,11 +187,8 @@ def test_a_decompression_bomb_is_refused_without_the_memory(wire: Wire, codec: C
     before = process.memory_info().rss
     topic = "keyed" if codec is Codec.GZIP else "forced"
     answer = wire.produce(topic, bomb)
-    assert answer.error_code in (
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-    )
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert "holds more than" in answer.error_message  # the decoder said so, not a limit before it
     assert process.memory_info().rss - before < 128 << 20
 
 

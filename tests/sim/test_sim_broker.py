@@ -40,12 +40,14 @@ TOPIC = {
     "segment.bytes": "1048576",
     "index.interval.bytes": "200",
 }
+CHURN = {"internal.segment.bytes": "300", "retention.ms": "1", "file.delete.delay.ms": "100"}
 
 
 class World:
     def __init__(self, seed: int) -> None:
         self.simulation = Simulation(seed)
         self.chance = self.simulation.random
+        self.simulation.disk("broker").cold_read_probability = self.chance.choice([0, 0.3, 1])
         self.acknowledged: dict[tuple[int, bytes], int] = {}
         self.is_calm = False
 
@@ -136,6 +138,41 @@ class World:
             await asyncio.sleep(self.chance.uniform(0, 0.4))
         client.disconnect()
 
+    async def churn(self) -> None:
+        """Topics come and go, with segments to sync and to delete, while others are written."""
+        client = self.client()
+        number = 0
+        while not self.is_calm:
+            number += 1
+            asked = {
+                "name": "churn",
+                "num_partitions": 3,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [{"name": name, "value": value} for name, value in CHURN.items()],
+            }
+            await self.until_known(client, ApiKey.CREATE_TOPICS, 5, {"topics": [asked]})
+            for n in range(self.chance.randint(0, 12)):
+                batch = bytes(build_batch([Record(0, 1_000_000, None, bytes(120))]))
+                data = [{"index": n % 3, "records": batch}]
+                fields = {
+                    "transactional_id": None,
+                    "acks": 1,
+                    "timeout": 3000,
+                    "topic_data": [{"name": "churn", "partition_data": data}],
+                }
+                answer = await self.until_known(client, ApiKey.PRODUCE, 9, fields)
+                code = answer.responses[0].partition_responses[0].error_code
+                assert code in (
+                    ErrorCode.NONE,
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ), answer
+            await asyncio.sleep(self.chance.uniform(0, 2))
+            gone = {"topic_names": ["churn"], "timeout": 1000}
+            await self.until_known(client, ApiKey.DELETE_TOPICS, 3, gone)
+        client.disconnect()
+
     async def _send(self, client: SimClient, partition: int, batch: bytes) -> int:
         data = [{"index": partition, "records": batch}]
         request = {
@@ -185,7 +222,7 @@ class World:
         self.simulation.runtime("broker")  # the client may be first
         server = asyncio.create_task(self.serve())
         await self.create_topic()
-        await asyncio.gather(self.disturb(), *map(self.produce, range(PARTITIONS)))
+        await asyncio.gather(self.disturb(), self.churn(), *map(self.produce, range(PARTITIONS)))
         self.simulation.power_loss("broker")
         for partition in range(PARTITIONS):
             found = await self.read_all(partition)

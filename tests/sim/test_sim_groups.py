@@ -33,6 +33,9 @@ SESSION_S = 6.0
 HEARTBEAT_S = 0.5
 # A member that was not heard for this long knows that it may have been replaced.
 READING_S_MAX = SESSION_S * 0.9
+# Longer than a session: a member that is cut off before it could say what it gave back must not be
+# replaced while it may still believe that it reads.
+REBALANCE_MS = int(SESSION_S * 1000) + 1000
 LIVES = 8
 UNKNOWN = (ConnectionError, TimeoutError)
 RETRIED = (
@@ -111,7 +114,7 @@ class Member:
                 "member_epoch": epoch,
                 "instance_id": self.instance_id,
                 "rack_id": None,
-                "rebalance_timeout": 5000 if wants_all else -1,
+                "rebalance_timeout": REBALANCE_MS if wants_all else -1,
                 "subscribed_topic_names": ["t"] if wants_all else None,
                 "subscribed_topic_regex": None,
                 "server_assignor": None,

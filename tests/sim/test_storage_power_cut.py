@@ -5,7 +5,6 @@ the power cut while that operation is under way. What the disk kept is drawn fro
 nothing that was not synced, everything (a killed process), a prefix, or any torn subset.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -26,11 +25,14 @@ from ottla.protocol.ids import ProducerId, TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.simulated.incarnation import PowerCut
 from ottla.runtime.simulated.inodes import Survival
+from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import ProducerState
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.log_retention import LogRetention
 from ottla.storage.producer_replay import replay_control_batch, replay_data_batch
+from support.log_lookups import find_timestamp
 
 TOPIC_PARTITION = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=77)
@@ -72,6 +74,10 @@ class Model:
         self.batches = {at: b for at, b in self.batches.items() if _last_offset(at, b) < offset}
         self.synced = {at: b for at, b in self.synced.items() if _last_offset(at, b) < offset}
 
+    def deleting(self) -> None:
+        """Nothing need survive; what does may be of either log, as names can come back."""
+        self.batches, self.synced, self.end, self.start_max = {}, {}, 0, 0
+
     def starting_at(self, offset: int) -> None:
         self.start_max = max(self.start_max, offset)
         self.synced = {at: batch for at, batch in self.synced.items() if at >= offset}
@@ -80,16 +86,21 @@ class Model:
 class Driver:
     """Performs a scenario on a log, telling the model what is about to happen and what did."""
 
-    def __init__(self, manager: LogManager, model: Model, config: TopicConfig) -> None:
+    def __init__(
+        self, simulation: Simulation, manager: LogManager, model: Model, config: TopicConfig
+    ) -> None:
+        self.simulation = simulation
         self.manager = manager
         self.config = config
         self.model = model
         self.sequences: dict[int, int] = {}
         self.count = 0
+        self.topic_id = TOPIC_ID
 
     @property
     def log(self) -> PartitionLog:
-        return self.manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, self.config)
+        self.manager.create(TOPIC_PARTITION, self.topic_id)
+        return self.manager.get(TOPIC_PARTITION)
 
     def append(
         self,
@@ -152,9 +163,16 @@ class Driver:
 
     def retain(self) -> None:
         self.model.starting_at(self.model.end)  # how far it goes is not this test's matter
-        self.log.delete_old_segments(self.log.log_end_offset)
+        end = self.log.log_end_offset
+        self.simulation.run(self.retention.run(lambda topic_partition: end))
         self.model.start_max = self.log.log_start_offset
         self.log.remove_deleted_files()
+
+    def delete(self) -> None:
+        """The topic goes, and the next append is to another one of its name."""
+        self.model.deleting()
+        self.manager.delete(TOPIC_PARTITION)
+        self.topic_id = UUID(int=self.topic_id.int + 1)
 
     def checkpoint(self) -> None:
         for directory in self.manager.online_directories:
@@ -163,6 +181,10 @@ class Driver:
     def close(self) -> None:
         self.manager.close()
         self.model.flushed()
+
+    @property
+    def retention(self) -> LogRetention:
+        return LogRetention(self.simulation.runtime("a"), self.manager)
 
     def reopen(self, manager: LogManager) -> None:
         self.manager = manager
@@ -228,7 +250,24 @@ def closing_and_opening_again(driver: Driver, again: Callable[[], LogManager]) -
     driver.append(1)
 
 
+def deleting_and_making_anew(driver: Driver, _: Callable[[], LogManager]) -> None:
+    for n in range(6):
+        driver.append(2, size=300)
+        if n == 3:
+            driver.flush()
+    driver.checkpoint()
+    driver.delete()
+    driver.append(1, size=100)
+    driver.manager.removals.remove_all()
+    driver.flush()
+    driver.checkpoint()
+    driver.append(2, size=100)
+    driver.delete()
+    driver.manager.removals.remove_all()
+
+
 SCENARIOS: list[Scenario] = [
+    deleting_and_making_anew,
     appending_and_rolling,
     rolling_with_producers,
     retention_and_deleted_records,
@@ -256,7 +295,7 @@ def _manager(simulation: Simulation, config: TopicConfig) -> LogManager:
 def _perform(simulation: Simulation, scenario: Scenario, config: TopicConfig, model: Model) -> None:
     first = _manager(simulation, config)
     first.start()
-    scenario(Driver(first, model, config), lambda: _manager(simulation, config))
+    scenario(Driver(simulation, first, model, config), lambda: _manager(simulation, config))
 
 
 def _operations(scenario: Scenario, config: TopicConfig) -> int:
@@ -310,7 +349,7 @@ def _check_lookups(
         part.release()
         assert header.base_offset <= record.offset <= header.last_offset, context
         expected = next(r.offset for r, _ in records if r.timestamp_ms >= record.timestamp_ms)
-        found = log.offset_for_timestamp(record.timestamp_ms)
+        found = find_timestamp(log, record.timestamp_ms)
         assert found is not None, context
         assert found.offset == expected, context
         assert log.epoch_for_offset(record.offset) == epoch, context
@@ -342,7 +381,15 @@ def _check_producers(
 def test_what_was_synced_survives_a_power_cut_at_every_operation(
     scenario: Scenario, flush_messages: int, survival: Survival | None
 ) -> None:
-    config = replace(CONFIG, flush_messages=flush_messages)
+    _cut_everywhere(scenario, replace(CONFIG, flush_messages=flush_messages), survival)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_survives_in_files_that_had_their_full_size_at_once(scenario: Scenario) -> None:
+    _cut_everywhere(scenario, replace(CONFIG, flush_messages=1, preallocate=True), None)
+
+
+def _cut_everywhere(scenario: Scenario, config: TopicConfig, survival: Survival | None) -> None:
     total = _operations(scenario, config)
     assert total > 20
     for cut in range(total):
@@ -396,7 +443,8 @@ def test_a_recovery_that_is_itself_cut_off_can_be_repeated() -> None:
                 try:
                     manager = _manager(simulation, config)
                     manager.start()
-                    manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, config)
+                    manager.create(TOPIC_PARTITION, TOPIC_ID)
+                    manager.get(TOPIC_PARTITION)
                 except PowerCut:
                     pass
                 simulation.power_loss("a")
@@ -406,12 +454,12 @@ def test_a_recovery_that_is_itself_cut_off_can_be_repeated() -> None:
                     _check(manager.get(TOPIC_PARTITION), model, f"cut {cut}, then {second}")
 
 
-def test_retention_and_recovery_ticks_reach_logs_that_nobody_opened() -> None:
+def test_retention_and_recovery_reach_logs_that_nobody_opened() -> None:
     with Simulation(seed=5) as simulation:
         config = TopicConfig(segment_bytes=1_200, retention_bytes=1, file_delete_delay_ms=0)
         manager = _manager(simulation, config)
         manager.start()
-        driver = Driver(manager, Model(), config)
+        driver = Driver(simulation, manager, Model(), config)
         for _ in range(10):
             driver.append(1, size=500)
         end = driver.log.log_end_offset
@@ -419,14 +467,11 @@ def test_retention_and_recovery_ticks_reach_logs_that_nobody_opened() -> None:
         manager = _manager(simulation, config)
         manager.start()
 
-        async def tick() -> None:
-            for _ in range(4):
-                await manager.on_retention_tick(lambda topic_partition: end)
-                await asyncio.sleep(1)
-
-        simulation.run(tick())
+        simulation.run(recover_unopened(manager))
+        driver.manager = manager
+        simulation.run(driver.retention.run(lambda topic_partition: end))
         handle = manager.find(TOPIC_PARTITION)
         assert handle is not None
         assert not handle.needs_recovery
         assert manager.get(TOPIC_PARTITION).log_start_offset == end
-        assert manager.describe()[0].partitions[0].size_bytes == 0
+        assert simulation.run(manager.describe())[0].partitions[0].size_bytes == 0

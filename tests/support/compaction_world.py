@@ -25,6 +25,7 @@ from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from support.log_lookups import find_timestamp
 
 TOPIC_PARTITION = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=77)
@@ -85,7 +86,8 @@ class CompactionWorld:
 
     @property
     def log(self) -> PartitionLog:
-        log = self.manager.get_or_create(TOPIC_PARTITION, TOPIC_ID, self.config)
+        self.manager.create(TOPIC_PARTITION, TOPIC_ID)
+        log = self.manager.get(TOPIC_PARTITION)
         log.on_high_watermark_updated(log.log_end_offset)
         return log
 
@@ -291,7 +293,7 @@ class CompactionWorld:
         log = self.log
         for record in records[::3]:
             expected = next(r for r in records if r.timestamp_ms >= record.timestamp_ms)
-            found = log.offset_for_timestamp(record.timestamp_ms)
+            found = find_timestamp(log, record.timestamp_ms)
             if found is None or found.offset != expected.offset:
                 # A marker may be as late, and it has an offset, too.
                 assert found is not None

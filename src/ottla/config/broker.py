@@ -128,6 +128,7 @@ class BrokerConfig:
     log_message_timestamp_after_max_ms: int
     log_message_timestamp_before_max_ms: int
     log_message_timestamp_type: str
+    log_preallocate: bool
     log_retention_bytes: int
     log_retention_check_interval_ms: int
     log_retention_ms: int
@@ -135,6 +136,7 @@ class BrokerConfig:
     log_roll_ms: int
     log_segment_bytes: int
     log_segment_delete_delay_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
@@ -163,6 +165,7 @@ class BrokerConfig:
     process_roles: frozenset[str]
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    queued_max_request_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
     socket_listen_backlog_size: int

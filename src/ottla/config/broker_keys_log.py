@@ -345,6 +345,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Whether a new segment file takes its full size at once.",
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     long(
         "log.retention.bytes",

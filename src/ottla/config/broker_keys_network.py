@@ -102,6 +102,7 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How many connections may be opened in a second.",
         validator=Between(0),
         update_mode=CLUSTER_WIDE,
+        used=True,
     ),
     integer(
         "max.connections",
@@ -172,6 +173,7 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
         -1,
         MEDIUM,
         "Bytes of waiting requests at which no more are read; -1 is no limit.",
+        used=True,
     ),
     integer(
         "queued.max.requests",

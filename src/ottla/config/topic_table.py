@@ -228,6 +228,7 @@ _KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "Whether a new segment file takes its full size at once.",
         synonyms=("log.preallocate",),
+        used=True,
     ),
     boolean(
         "remote.log.copy.disable",

@@ -466,8 +466,9 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _load(self, led: Led[S]) -> None:
         partition = led.partition
-        end_offset = partition.log.log_end_offset
-        offset = partition.log.log_start_offset
+        opened = await partition.open()
+        end_offset = opened.log_end_offset
+        offset = opened.log_start_offset
         while offset < end_offset and self._led.get(led.index) is led:
             found = partition.log.read(
                 offset, self._settings().buffer_bytes, end_offset=end_offset, at_least_one=True

@@ -65,7 +65,6 @@ _STEP_FIRST = [
 _STEP_SECOND = [byte << 6 if byte < 0x80 else _FAR for byte in range(256)]
 
 _BATCH_PREFIX = Struct(">qi")
-_OFFSET_LENGTH_EPOCH = Struct(">qii")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
@@ -584,14 +583,6 @@ def parse_end_txn_marker(value: bytes | None) -> int:
         raise _invalid(f"A transaction marker has version {version}")
     epoch: int = coordinator_epoch
     return epoch
-
-
-def assign_offsets(
-    buffer: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int
-) -> None:
-    """Give the batch at `pos` its place in the log. The CRC does not cover what changes."""
-    length = _BATCH_PREFIX.unpack_from(buffer, pos)[1]
-    _OFFSET_LENGTH_EPOCH.pack_into(buffer, pos, base_offset, length, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, pos: int, timestamp_ms: int) -> None:

@@ -464,10 +464,5 @@ def _append_legacy(
         head.clear()
 
 
-def size_of_parts(parts: Sequence[bytes | RecordsSlot]) -> int:
-    """How many bytes the response has, its records included: what the frame length says."""
-    return sum(len(part) if isinstance(part, bytes) else part.length for part in parts)
-
-
 def _malformed() -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, "The fetch request is malformed")

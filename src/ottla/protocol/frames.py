@@ -16,11 +16,6 @@ from typing import NamedTuple
 from ottla.protocol.api import FLEXIBLE_FROM, has_flexible_response_header
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-FRAME_LENGTH = Struct(">i")
-FRAME_LENGTH_BYTES = 4
-FRAME_BYTES_MAX = 104_857_600  # Kafka's default of socket.request.max.bytes
-HEADER_BYTES_MIN = 8  # key, version and correlation id; the client id may be absent in version 0
-
 _FIXED = Struct(">hhih")
 _UNSIGNED_VARINT_SHIFT_MAX = 28  # five bytes: what a 32-bit number needs
 _CORRELATION = Struct(">i")

@@ -4,26 +4,29 @@ The metadata image says who leads and who is in sync; `apply` takes its word. Ev
 else (the high watermark, what a consumer may see, whether a write has enough replicas) is
 decided here from the log and the followers' positions.
 
-The log behind it is opened when it is first needed: a broker with ten thousand quiet
-partitions starts like one with ten.
+The log behind it is opened when it is first needed, by a thread where one may be awaited: a
+broker with ten thousand quiet partitions starts like one with ten.
 
 Owned by the event loop's thread.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, ProducerId
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.purgatory import Watchable
+from ottla.runtime.interfaces import Offload
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.slices import LogSlice
+from ottla.storage.would_wait import WouldWait
 
 CONSUMER_REPLICA_ID = -1
 
@@ -60,7 +63,9 @@ class ReadResult(NamedTuple):
 class Partition(Watchable):
     __slots__ = (
         "_log",
+        "_open_in_thread",
         "_open_log",
+        "_opening",
         "failure",
         "in_sync",
         "index",
@@ -80,7 +85,9 @@ class Partition(Watchable):
         local_id: BrokerId,
         high_watermark: Offset,
         open_log: Callable[[], PartitionLog],
+        open_in_thread: Callable[[], Coroutine[Any, Any, PartitionLog]],
     ) -> None:
+        """`open_log` waits for the disk, `open_in_thread` has a thread wait."""
         super().__init__()
         self.topic = topic
         self.index = index
@@ -91,19 +98,48 @@ class Partition(Watchable):
         self.leader_epoch = NO_EPOCH
         self.failure: LogDirFailure | None = None  # of the log directory that it lies in
         self._open_log = open_log
+        self._open_in_thread = open_in_thread
+        self._opening: asyncio.Task[None] | None = None
         self._log: PartitionLog | None = None
 
     @property
     def log(self) -> PartitionLog:
+        """The log, for those who cannot await it; see `open`."""
         log = self._log
         if log is None:
             log = self._log = self._open_log()
             self._on_log_opened(log)
         return log
 
+    async def open(self) -> PartitionLog:
+        """The log. If nobody has used it yet, a thread opens it, once for all who ask."""
+        while self._log is None:
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+            await asyncio.shield(self._opening)
+        return self._log
+
+    async def prepare(self, _: Offload) -> None:
+        """`open`, for who only wants that to be done."""
+        await self.open()
+
+    async def _open(self) -> None:
+        try:
+            log = await self._open_in_thread()
+            if self._log is None:
+                self._log = log
+                self._on_log_opened(log)
+        finally:
+            self._opening = None
+
     @property
     def is_open(self) -> bool:
         return self._log is not None
+
+    @property
+    def can_be_opened(self) -> bool:
+        """Whether requests for its records may be answered here."""
+        return self.state.leader == self.local_id and self.failure is None
 
     @property
     def is_leader(self) -> bool:
@@ -264,11 +300,19 @@ class Partition(Watchable):
         current_leader_epoch: int = -1,
         last_fetched_epoch: int = -1,
         replica_id: int = CONSUMER_REPLICA_ID,
+        may_wait: bool = True,
     ) -> ReadResult:
-        """What a fetch at `fetch_offset` may see; raises KafkaError as the fetch's answer."""
+        """What a fetch at `fetch_offset` may see; raises KafkaError as the fetch's answer.
+
+        WouldWait if the disk must be waited for, unless it `may_wait`.
+        """
         # Fetch takes any negative number for none, unlike the other APIs.
         self.check_epoch(current_leader_epoch if current_leader_epoch >= 0 else NO_EPOCH)
-        log = self._log or self.log
+        log = self._log
+        if log is None:
+            if not may_wait:
+                raise WouldWait(self.prepare)
+            log = self.log
         in_sync = self.in_sync
         if replica_id >= 0:
             self._check_replica(replica_id)
@@ -292,7 +336,11 @@ class Partition(Watchable):
         else:
             end_offset = high_watermark
         records = log.read(
-            fetch_offset, bytes_max, end_offset=end_offset, at_least_one=at_least_one
+            fetch_offset,
+            bytes_max,
+            end_offset=end_offset,
+            at_least_one=at_least_one,
+            may_wait=may_wait,
         )
         aborted = None
         if isolation is Isolation.READ_COMMITTED and replica_id < 0:

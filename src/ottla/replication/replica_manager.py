@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, Offset, TopicPartition
 from ottla.replication.partition import Partition, PartitionState
 from ottla.replication.purgatory import DelayedOperation
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
-from ottla.storage.failures import DiskFull, LogDirFailure
+from ottla.storage.failures import DiskFull, LogBusy, LogDirFailure
 from ottla.storage.log import AppendResult, PartitionLog
 from ottla.storage.log_directory import LogHandle
 from ottla.storage.log_manager import LogManager
@@ -45,12 +44,10 @@ class ReplicaManager:
         *,
         broker_id: BrokerId,
         logs: LogManager,
-        config_of: Callable[[str], TopicConfig],
     ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._logs = logs
-        self._config_of = config_of
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self.partitions.values())
@@ -162,11 +159,8 @@ class ReplicaManager:
 
     def on_configs_changed(self, topics: Collection[str] | None) -> None:
         """Open logs take the new settings; None means that every topic may be affected."""
-        if topics is not None and not topics:
-            return
-        for partition in self.partitions.values():
-            if partition.is_open and (topics is None or partition.topic in topics):
-                partition.log.update_config(self._config_of(partition.topic))
+        if topics is None or topics:
+            self._logs.on_configs_changed(topics)
 
     def high_watermarks(self) -> Iterator[tuple[TopicPartition, int]]:
         """For the checkpoint: only logs that were opened can have moved."""
@@ -191,18 +185,33 @@ class ReplicaManager:
         except LogDirFailure as nowhere:
             log.error("%s has no directory: %s", topic_partition, nowhere)
             failure = nowhere
-        except DiskFull as full:
-            log.error("%s has no directory yet: %s", topic_partition, full)
+        except (DiskFull, LogBusy) as refusal:
+            log.error("%s has no directory yet: %s", topic_partition, refusal)
+
+        def replace_if_foreign(found: PartitionLog) -> bool:
+            """A topic of this name was deleted while the broker was away."""
+            if found.topic_id is None:
+                self._logs.name_topic(topic_partition, assigned.topic_id)  # never synced, or lost
+            if found.topic_id in (None, assigned.topic_id):
+                return False
+            self._logs.delete(topic_partition)
+            place(is_new=True)
+            return True
 
         def open_log() -> PartitionLog:
-            place(is_new=assigned.is_new)  # there may be room by now, if there was none
+            place(is_new=assigned.is_new)  # it may have found none so far
             found = self._logs.get(topic_partition)
-            if found.topic_id not in (None, assigned.topic_id):
-                # A topic of this name was deleted while the broker was away.
-                self._logs.delete(topic_partition)
-                place(is_new=True)
-                found = self._logs.get(topic_partition)
-            return found
+            return self._logs.get(topic_partition) if replace_if_foreign(found) else found
+
+        async def open_in_thread() -> PartitionLog:
+            place(is_new=assigned.is_new)
+            while True:
+                epoch = partition.leader_epoch if partition.is_leader else None
+                found = await self._logs.open(topic_partition, leader_epoch=epoch)
+                if self.partitions.get((assigned.topic, assigned.partition)) is not partition:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # deleted meanwhile
+                if not replace_if_foreign(found):
+                    return found
 
         partition = Partition(
             assigned.topic,
@@ -211,6 +220,7 @@ class ReplicaManager:
             local_id=self.broker_id,
             high_watermark=Offset(self._logs.high_watermark_of(topic_partition)),
             open_log=open_log,
+            open_in_thread=open_in_thread,
         )
         partition.failure = failure
         return partition

@@ -149,6 +149,9 @@ DEFAULT_SOCKET_OPTIONS = SocketOptions()
 
 
 class Network(Protocol):
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a host, as peers show them; OSError if it has none."""
+
     async def listen(
         self,
         factory: Callable[[], asyncio.BufferedProtocol],
@@ -177,6 +180,9 @@ class Network(Protocol):
         the peer is gone. The file must stay open until then.
         """
 
+    def unsent_bytes(self, transport: asyncio.Transport) -> int:
+        """What was written or is being sent and is not with the kernel yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -187,3 +193,4 @@ class Runtime:
     disk: Disk
     network: Network
     offload: Offload
+    descriptors_max: int = 1024  # files and connections that the process may have open

@@ -7,6 +7,7 @@ above this room can tell which one runs.
 import asyncio
 import gc
 import random
+import resource
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -74,6 +75,22 @@ class RealOffload:
             self._executor = None
 
 
+# More than any broker uses; some systems allow a billion, and some tools then count them all.
+_DESCRIPTORS_MAX = 1 << 20
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow this process all the descriptors it may have; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (ValueError, OSError):  # macOS promises more than it gives
+            wanted = soft
+    return wanted
+
+
 def real_runtime(*, offload_threads: int = 4) -> Runtime:
     return Runtime(
         clock=RealClock(),
@@ -81,6 +98,7 @@ def real_runtime(*, offload_threads: int = 4) -> Runtime:
         disk=RealDisk(),
         network=RealNetwork(),
         offload=RealOffload(offload_threads),
+        descriptors_max=_raise_descriptor_limit(),
     )
 
 

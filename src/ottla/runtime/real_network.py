@@ -54,6 +54,10 @@ class _Transfer:
         self._count = count
         self._tail = memoryview(tail)
 
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._head) + self._count + len(self._tail)
+
     def send_now(self, out: socket.socket) -> bool:
         """Send what the socket takes, or this turn allows; whether that was all of it."""
         try:
@@ -90,6 +94,10 @@ class _Sender:
         self._is_watching = False
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transfer.unsent_bytes
 
     def start(self) -> None:
         self.future.add_done_callback(self._on_done)
@@ -215,6 +223,10 @@ class RealNetwork:
     def __init__(self) -> None:
         self._connections: dict[asyncio.BaseTransport, _Connection] = {}
 
+    async def resolve(self, host: str) -> list[str]:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
+
     async def listen(
         self,
         factory: ProtocolFactory,
@@ -269,6 +281,13 @@ class RealNetwork:
         connection.sender = _Sender(connection, transfer)
         connection.sender.start()
         return connection.sender.future
+
+    def unsent_bytes(self, transport: asyncio.Transport) -> int:
+        connection = self._connections.get(transport)
+        unsent = transport.get_write_buffer_size()
+        if connection is not None and connection.sender is not None:
+            unsent += connection.sender.unsent_bytes
+        return unsent
 
 
 def _failed(error: Exception) -> asyncio.Future[None]:

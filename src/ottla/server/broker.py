@@ -34,7 +34,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime, SocketOptions
-from ottla.server.connection import ReadBuffers
+from ottla.server.connection_limits import ConnectionLimits
+from ottla.server.connection_settings import limit_settings
 from ottla.server.directories import (
     PROBE_INTERVAL_MS,
     DirectoryReporter,
@@ -45,23 +46,33 @@ from ottla.server.fetch_sessions import FetchSessions
 from ottla.server.handlers import ADVERTISED, ADVERTISED_WITH_UNSTABLE, HANDLERS
 from ottla.server.health import Health
 from ottla.server.http import HttpServer, Page
-from ottla.server.listener import Acceptor, ConnectionLimits
+from ottla.server.listener import Acceptor
 from ottla.server.producer_ids import ProducerIdBlock, ProducerIds
 from ottla.server.publisher import ConfigView, Publisher
+from ottla.server.read_buffers import ReadBuffers
 from ottla.server.services import Services
 from ottla.server.ticker import Ticker
 from ottla.server.topic_creation import create_topics
+from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.cleaner import CleanerSettings, LogCleaner
 from ottla.storage.failures import LogDirFailure
+from ottla.storage.file_pool import share_of_files
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import LogManager
+from ottla.storage.log_retention import LogRetention
+from ottla.storage.log_upkeep import LogUpkeep
 
 log = logging.getLogger(__name__)
 
 PLAINTEXT = 0  # the number of the security protocol in registrations
 # How long requests under way may take when the broker stops.
 STOP_GRACE_SECONDS = 5.0
-# Rolled segments are synced soon, without waiting for flush.ms.
+# How often rolled segments are synced, and logs by flush.ms unless log.flush.scheduler.interval.ms
+# says how often. Kafka's default of that never comes, and leaves flush.ms without effect.
 FLUSH_TICK_MS = 1000
+NEVER_MS = 2**63 - 1
+# For what is neither a segment nor a client: checkpoints, snapshots, threads, listeners.
+DESCRIPTORS_RESERVED = 256
 SESSION_ID_MAX = 2**31 - 1
 FATAL = "fatal"  # names the reason why the broker gave up
 
@@ -82,6 +93,7 @@ class Broker:
         self._health = Health()
         self._ticker = Ticker()
         self._acceptors: list[Acceptor] = []
+        self._limits = ConnectionLimits()
         self._http = HttpServer(
             runtime.network,
             {
@@ -98,14 +110,19 @@ class Broker:
         self.broker_id = BrokerId(config.node_id)
         self.listeners: dict[str, tuple[str, int]] = {}
         self.http_address: tuple[str, int] | None = None
+        self._open_files_max = share_of_files(runtime.descriptors_max)
         self.logs = LogManager(
             runtime,
             config.log_dirs,
             config_of=self._configs.topic,
             producer_expiration_ms=config.producer_id_expiration_ms,
             is_verification_required=config.transaction_partition_verification_enable,
+            open_files_max=self._open_files_max,
             on_directory_failure=self._on_directory_failure,
+            on_directory_full=self._on_directory_full,
         )
+        self._upkeep = LogUpkeep(runtime, self.logs)
+        self._retention = LogRetention(runtime, self.logs)
         self.metadata = MetadataNode(
             runtime,
             node_id=config.node_id,
@@ -128,9 +145,7 @@ class Broker:
             lock_directory=config.metadata_log_dir.rstrip("/")
             not in [path.rstrip("/") for path in config.log_dirs],
         )
-        self.replicas = ReplicaManager(
-            broker_id=self.broker_id, logs=self.logs, config_of=self._configs.topic
-        )
+        self.replicas = ReplicaManager(broker_id=self.broker_id, logs=self.logs)
         self.cleaner = LogCleaner(
             runtime,
             self.logs,
@@ -183,6 +198,7 @@ class Broker:
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: runtime.random.randint(1, SESSION_ID_MAX),
+                lambda: len(self.replicas.partitions),
             ),
             producer_ids=self.producer_ids,
             advertised_versions=ADVERTISED_WITH_UNSTABLE
@@ -250,6 +266,7 @@ class Broker:
         for acceptor in self._acceptors:
             await acceptor.close(STOP_GRACE_SECONDS)
         if self._holds_logs:
+            await self.logs.under_way.settle()
             high_watermarks = dict(self.replicas.high_watermarks())
             self.logs.close(broker_epoch=self._broker_epoch, high_watermarks=high_watermarks)
         try:
@@ -263,21 +280,19 @@ class Broker:
 
     async def _listen(self) -> None:
         config = self.config
-        limits = ConnectionLimits(
-            config.max_connections,
-            config.max_connections_per_ip,
-            dict(config.max_connections_per_ip_overrides),
-        )
-        buffers = ReadBuffers()
+        buffers = ReadBuffers(config.queued_max_request_bytes)
+        await self._update_limits()
         for listener in config.broker_listeners:
             acceptor = Acceptor(
                 self._runtime,
                 listener.name,
                 Dispatcher(self.services, listener.name, HANDLERS),
-                limits,
+                self._limits,
                 buffers,
                 request_bytes_max=config.socket_request_max_bytes,
                 idle_ms_max=config.connections_max_idle_ms,
+                waiting_max=config.socket_listen_backlog_size,
+                on_room=self._admit,
             )
             self._acceptors.append(acceptor)
             self.listeners[listener.name] = await acceptor.listen(
@@ -289,6 +304,20 @@ class Broker:
                     config.socket_send_buffer_bytes,
                 ),
             )
+
+    def _admit(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.admit()
+
+    async def _update_limits(self) -> None:
+        """Take the limits of connections as they are configured now."""
+        spare = self._runtime.descriptors_max - self._open_files_max - DESCRIPTORS_RESERVED
+        self._limits.update(
+            await limit_settings(self._runtime.network, self.config, connections_max=max(spare, 1))
+        )
+        for acceptor in self._acceptors:
+            acceptor.close_excess()
+        self._admit()
 
     def _endpoints(self) -> tuple[RecordEndpoint, ...]:
         """What clients are told; a port that was left to the kernel is the one it gave."""
@@ -356,15 +385,20 @@ class Broker:
             self._retain,
             initial_delay_ms=config.log_initial_task_delay_ms,
         )
-        every(FLUSH_TICK_MS, self.logs.on_flush_tick)
+        self._ticker.once(lambda: recover_unopened(self.logs))
+        self._ticker.once(lambda: self.logs.removals.run(self.logs.under_way))
+        every(FLUSH_TICK_MS, self._upkeep.flush_rolled)
+        every(FLUSH_TICK_MS, self._upkeep.look_for_room)
+        flush_ms = config.log_flush_scheduler_interval_ms
+        every(flush_ms if flush_ms < NEVER_MS else FLUSH_TICK_MS, self._upkeep.flush_due)
         every(PROBE_INTERVAL_MS, self.directories.probe)
         every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
-        every(config.log_flush_offset_checkpoint_interval_ms, self.logs.on_recovery_point_tick)
+        every(config.log_flush_offset_checkpoint_interval_ms, self._upkeep.save_recovery_points)
         every(
             config.log_flush_start_offset_checkpoint_interval_ms,
-            self.logs.on_log_start_offset_tick,
+            self._upkeep.save_log_start_offsets,
         )
-        every(config.producer_id_expiration_check_interval_ms, self.logs.on_producer_expiry_tick)
+        every(config.producer_id_expiration_check_interval_ms, self._upkeep.expire_producers)
         every(config.offsets_retention_check_interval_ms, self.groups.on_expiry_tick)
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -377,12 +411,14 @@ class Broker:
 
     def _on_configs(self, _image: MetadataImage, _delta: MetadataDelta) -> None:
         self.logs.require_verification(self.config.transaction_partition_verification_enable)
+        if self._loop is not None:
+            self._ticker.once(self._update_limits)
 
     async def _retain(self) -> None:
-        await self.logs.on_retention_tick(self._high_watermark_of)
+        await self._retention.run(self._high_watermark_of)
 
     async def _checkpoint(self) -> None:
-        await self.logs.on_high_watermark_tick(dict(self.replicas.high_watermarks()))
+        await self._upkeep.save_high_watermarks(dict(self.replicas.high_watermarks()))
 
     def _high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
         partition = self.replicas.partitions.get(topic_partition)
@@ -435,6 +471,14 @@ class Broker:
             self._give_up(f"{failure}; it holds the metadata log, too")
         elif not self.logs.online_directories:
             self._give_up(f"{failure}; it was the last one")
+
+    def _on_directory_full(self, directory: LogDirectory) -> None:
+        """It has no room left, or has some again."""
+        name = f"room in {directory.path}"
+        if directory.fullness.cause is None:
+            self._health.warnings.pop(name, None)
+        else:
+            self._health.warnings[name] = str(directory.fullness.cause)
 
     def _on_metadata_failure(self, error: BaseException) -> None:
         self._give_up(f"The metadata log in {self.config.metadata_log_dir} has failed: {error}")

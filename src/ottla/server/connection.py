@@ -26,54 +26,21 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.frames import RequestHeader, parse_header
 from ottla.runtime.interfaces import File, Network
+from ottla.server.read_buffers import ReadBuffers
 
 log = logging.getLogger(__name__)
 
 LENGTH = Struct(">i")
 ABOUT = Struct(">I")  # API key and version, which a request begins with
-# Large enough that a busy connection empties its socket buffer in one read.
-BUFFER_BYTES = 256 * 1024
-# Large buffers lent to connections that pause within a frame. Whoever comes when all are lent
-# starts with a small one, which grows with the bytes that arrive.
-LENT_BUFFERS_MAX = 16
-SMALL_BUFFER_BYTES = 4096
-# A producer's largest request by default is 1 MB. A buffer that has to grow to that for each
-# request costs more in fresh pages than the request itself.
-LARGE_BUFFER_BYTES = 2 * 1024 * 1024
-LENT_LARGE_BUFFERS_MAX = 4
-LENT_MAX = {BUFFER_BYTES: LENT_BUFFERS_MAX, LARGE_BUFFER_BYTES: LENT_LARGE_BUFFERS_MAX}
 # A request header has 8 bytes before its client id; nothing shorter can be answered.
 REQUEST_BYTES_MIN = 8
+# Small answers to requests that came together leave together, so many of them (each is two parts):
+# a client that asks for much and reads nothing is then noticed, and its next request waits.
+SMALL_ANSWER_BYTES = 4096
+OUT_PARTS_MAX = 64
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
-
-
-class ReadBuffers:
-    """The read buffers of one event loop: one that all connections share, some to lend."""
-
-    __slots__ = ("_spare", "shared")
-
-    def __init__(self) -> None:
-        self.shared = memoryview(bytearray(BUFFER_BYTES))
-        # By size; of no size until first lent.
-        self._spare = {
-            size: [bytearray() for _ in range(count)] for size, count in LENT_MAX.items()
-        }
-
-    def lend(self, size: int, frame_bytes: int) -> bytearray:
-        """A buffer of at least `size` bytes, and for the whole frame while there are such."""
-        for spare_bytes, spare in self._spare.items():
-            if spare and size <= spare_bytes and frame_bytes <= spare_bytes:
-                return spare.pop() or bytearray(spare_bytes)
-        return bytearray(max(size, SMALL_BUFFER_BYTES))
-
-    def give_back(self, buffer: bytearray) -> None:
-        size = len(buffer)
-        spare = self._spare.get(size)
-        # One that grew may have just this size without having been lent.
-        if spare is not None and len(spare) < LENT_MAX[size]:
-            spare.append(buffer)
 
 
 class FileRange(NamedTuple):
@@ -136,6 +103,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_alike",
+        "_awaits_room",
         "_buffers",
         "_expected",
         "_filled",
@@ -148,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         "_own",
         "_own_view",
         "_pending",
+        "_room",
         "bytes_in",
         "client_software",
         "is_closed",
@@ -173,6 +142,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._out: list[bytes | bytearray] = []
         self._pending: deque[asyncio.Future[Answer] | Answer] = deque()
+        self._room = 0  # reserved for a request that has come in part
+        self._awaits_room = False
         self._is_blocked = False  # an answer must be complete before more is started
         self._alike: int | None = None  # API key and version of what alone may be started
         self._is_draining = False
@@ -194,13 +165,17 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         self.transport = None
         self._give_back()
-        for pending in self._pending:
-            if isinstance(pending, asyncio.Future):
+        self._free_room()
+        waiting, self._pending = self._pending, deque()
+        for pending in waiting:
+            if not isinstance(pending, asyncio.Future):
+                _release(pending)
+            elif not pending.done():
+                self._pending.append(pending)
                 # Not at once: what was started in this turn takes its first step before.
                 asyncio.get_running_loop().call_soon(pending.cancel)
-            elif isinstance(pending, list):
-                _release(pending)
-        self._pending.clear()
+            elif not pending.cancelled() and pending.exception() is None:
+                _release(pending.result())
         self.owner.on_disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -267,6 +242,12 @@ class Connection(asyncio.BufferedProtocol):
         self._maybe_close()
 
     @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the peer has yet to make room for."""
+        transport = self.transport
+        return 0 if transport is None else self.owner.network.unsent_bytes(transport)
+
+    @property
     def is_answering(self) -> bool:
         return bool(self._pending) or self.sending is not None
 
@@ -319,6 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_blocked
             or self._is_draining
             or self._is_write_paused
+            or self._awaits_room
             or self.sending is not None
             or len(self._pending) >= PENDING_ANSWERS_MAX
         )
@@ -336,10 +318,14 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(error))
             return False
         if type(answer) is bytes and not self._pending:
+            size = len(answer)
             out = self._out
-            out.append(LENGTH.pack(len(answer)))
+            out.append(LENGTH.pack(size))
             out.append(answer)
-            return True
+            if size <= SMALL_ANSWER_BYTES and len(out) < OUT_PARTS_MAX:
+                return True
+            self._flush()
+            return not (self.is_closed or self._must_wait)
         if isinstance(answer, Deferred):
             self._defer(answer, about)
         elif answer is not None:
@@ -357,6 +343,8 @@ class Connection(asyncio.BufferedProtocol):
         """Hold the bytes behind the last whole frame until more arrive."""
         left = end - position
         own = self._own
+        if position:
+            self._free_room()
         if left == 0:
             self._give_back()
             self._filled = 0
@@ -366,6 +354,8 @@ class Connection(asyncio.BufferedProtocol):
             frame_bytes = 4 + LENGTH.unpack_from(view, position)[0]
             # Room for the whole frame, but never more than twice what has arrived.
             wanted = max(wanted, min(frame_bytes, 2 * left))
+            if frame_bytes > left and not self._room and not self._awaits_room:
+                self._ask_room(frame_bytes)
         if own is None or len(own) < wanted:
             grown = self._buffers.lend(wanted, frame_bytes)
             grown[:left] = view[position:end]
@@ -375,6 +365,27 @@ class Connection(asyncio.BufferedProtocol):
         elif position:
             view[:left] = bytes(view[position:end])
         self._filled = left
+
+    def _ask_room(self, size: int) -> None:
+        if self._buffers.reserve(self, size):
+            self._room = size
+        else:
+            self._awaits_room = True
+            self._update_reading()
+
+    def on_room(self, size: int) -> None:
+        """The rest of the request may be read now."""
+        if self.transport is None:
+            self._buffers.free(self, size)
+            return
+        self._room = size
+        self._awaits_room = False
+        self._resume()
+
+    def _free_room(self) -> None:
+        if self._room or self._awaits_room:
+            size, self._room, self._awaits_room = self._room, 0, False
+            self._buffers.free(self, size)
 
     def _give_back(self) -> None:
         own = self._own
@@ -393,9 +404,17 @@ class Connection(asyncio.BufferedProtocol):
         future.add_done_callback(self._on_answer_ready)
 
     def _on_answer_ready(self, future: "asyncio.Future[Answer]") -> None:
-        if future.cancelled() or self.transport is None:
+        if future.cancelled():
+            return
+        if self.transport is None:
+            # It came after all. One that was there before was given up with the connection.
+            if future in self._pending and future.exception() is None:
+                _release(future.result())
             return
         error = future.exception()
+        if isinstance(error, KafkaError):
+            self._refuse(str(error))
+            return
         if error is not None:
             log.error("a request of %s failed", self.peer_host, exc_info=error)
             self.abort()
@@ -500,7 +519,9 @@ def _length(parts: list[Part]) -> int:
     return sum(part.length if isinstance(part, FileRange) else len(part) for part in parts)
 
 
-def _release(parts: list[Part]) -> None:
-    for part in parts:
-        if isinstance(part, FileRange):
-            part.release()
+def _release(answer: Answer) -> None:
+    """Give back the files of an answer that is not sent."""
+    if isinstance(answer, list):
+        for part in answer:
+            if isinstance(part, FileRange):
+                part.release()

@@ -136,6 +136,10 @@ def _add_cluster(page: Page, services: Services) -> None:
             "Partitions led here with fewer in-sync replicas than replicas",
             sum(len(p.state.isr) < len(p.state.replicas) for p in leading),
         ),
+        "kafka_server_replicamanager_partitionswithlatetransactionscount": (
+            "Partitions led here with a transaction that should have ended",
+            _late_transactions(services, leading),
+        ),
         "kafka_controller_kafkacontroller_activecontrollercount": (
             "1 where this node is the active controller",
             1,
@@ -159,6 +163,36 @@ def _add_cluster(page: Page, services: Services) -> None:
             (label("logDirectory", directory.path), directory.failure is not None)
             for directory in services.logs.directories
         ],
+    )
+    page.add(
+        "ottla_log_directory_full",
+        "gauge",
+        "1 if this log directory refuses writes for want of room",
+        [
+            (label("logDirectory", directory.path), directory.fullness.cause is not None)
+            for directory in services.logs.directories
+        ],
+    )
+    page.add(
+        "ottla_log_directory_refusals_total",
+        "counter",
+        "Writes and reads refused for want of room",
+        [
+            (label("logDirectory", directory.path), directory.fullness.refusals_total)
+            for directory in services.logs.directories
+        ],
+    )
+
+
+def _late_transactions(services: Services, leading: list[Partition]) -> int:
+    now_ms = services.runtime.clock.wall_ms()
+    timeout_ms_max = services.config.transaction_max_timeout_ms
+    return sum(
+        one.is_open
+        and one.log.producers.has_late_transaction(
+            now_ms, transaction_timeout_ms_max=timeout_ms_max
+        )
+        for one in leading
     )
 
 

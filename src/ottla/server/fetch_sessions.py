@@ -25,6 +25,10 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 # A session unused for this long gives way to a new one (Kafka's default).
 EVICTION_MS = 120_000
+# Partitions of a session that need not exist, as when a topic is about to be created. A client
+# that makes up more of them has no session, and names them in every request.
+UNKNOWN_PARTITIONS_MAX = 1000
+TOPIC_NAME_LENGTH_MAX = 249  # no topic has a longer name
 
 
 Wanted: TypeAlias = tuple[TopicKey, FetchPartition]
@@ -101,9 +105,16 @@ class Context(NamedTuple):
 
 
 class FetchSessions:
-    def __init__(self, slots_max: int, new_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        slots_max: int,
+        new_id: Callable[[], int],
+        known_partitions: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`known_partitions` says how many partitions there are to fetch."""
         self._slots_max = slots_max
         self._new_id = new_id
+        self._known_partitions = known_partitions
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # oldest use first
 
     def __len__(self) -> int:
@@ -133,12 +144,21 @@ class FetchSessions:
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.update(wanted, forgotten)
+        if len(session.partitions) > self._partitions_max or _has_long_name(wanted):
+            del self._sessions[session_id]
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
         return Context(session, True, session.wanted())
 
+    @property
+    def _partitions_max(self) -> int:
+        return self._known_partitions() + UNKNOWN_PARTITIONS_MAX
+
     def _create(self, wanted: list[Wanted], uses_topic_ids: bool, now_ms: int) -> Session | None:
+        if len(wanted) > self._partitions_max or _has_long_name(wanted):
+            return None
         if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
             return None
         session_id = self._new_id()
@@ -158,3 +178,7 @@ class FetchSessions:
             return False
         del self._sessions[oldest.id]
         return True
+
+
+def _has_long_name(wanted: Iterable[Wanted]) -> bool:
+    return any(len(topic) > TOPIC_NAME_LENGTH_MAX for topic, _ in wanted)

@@ -5,6 +5,7 @@ kafka_exporter's for topics and partitions.
 """
 
 from collections import defaultdict
+from collections.abc import Container
 
 
 class TopicCounters:
@@ -35,7 +36,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: defaultdict[int, int] = defaultdict(int)
-        self.topics: defaultdict[str, TopicCounters] = defaultdict(TopicCounters)
+        self.topics: dict[str, TopicCounters] = {}
+
+    def topic(self, name: str, known: Container[str]) -> TopicCounters | None:
+        """A topic's counters; none of one that is not `known`: anybody can make up names."""
+        found = self.topics.get(name)
+        if found is None and name in known:
+            found = self.topics[name] = TopicCounters()
+        return found
 
     def forget_topic(self, topic: str) -> None:
         self.topics.pop(topic, None)

@@ -8,7 +8,8 @@ Owned by the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,11 @@ class Ticker:
         first = min((initial_delay_ms or interval_ms) / 1000, SECONDS_MAX)
         self._tasks.append(asyncio.create_task(self._run(first, seconds, duty)))
 
+    def once(self, duty: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `duty`, which may have no end, from now on."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(asyncio.create_task(_run_once(duty)))
+
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -42,3 +48,10 @@ class Ticker:
             except Exception:  # whatever it is, the next round must come
                 log.exception("a background duty failed")
             await asyncio.sleep(seconds)
+
+
+async def _run_once(duty: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await duty()
+    except Exception:  # whatever it is, the broker serves on
+        log.exception("a background duty has ended")

@@ -41,7 +41,7 @@ from ottla.storage.core.compaction import (
 from ottla.storage.core.compaction_filter import BatchFilter, FilterStatistics
 from ottla.storage.core.compaction_map import OffsetMap
 from ottla.storage.core.compaction_transactions import CleanedTransactions
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.files.names import FileKind
 from ottla.storage.log import PartitionLog
 from ottla.storage.log_directory import LogDirectory, LogHandle
@@ -188,7 +188,7 @@ class LogCleaner:
 
     async def clean_dirtiest(self) -> bool:
         """Clean the log that needs it most; False if none does."""
-        chosen = self._choose()
+        chosen = await self._choose()
         await self._write_checkpoints()
         if chosen is None:
             return False
@@ -201,7 +201,7 @@ class LogCleaner:
         await self._write_checkpoints()
         return True
 
-    def _choose(self) -> _Candidate | None:
+    async def _choose(self) -> _Candidate | None:
         now_ms = self._clock.wall_ms()
         self.metrics.last_round_ms = now_ms
         for directory in self._logs.directories:
@@ -209,7 +209,7 @@ class LogCleaner:
         found: list[_Candidate] = []
         for handle in self._compacted():
             try:
-                candidate = self._look_at(handle, now_ms)
+                candidate = await self._look_at(handle, now_ms)
             except (LogDirFailure, DiskFull):
                 continue  # noted when it was raised
             except KafkaError as error:
@@ -251,13 +251,13 @@ class LogCleaner:
             and self._logs.config_of(handle).is_compacted
         )
 
-    def _look_at(self, handle: LogHandle, now_ms: int) -> _Candidate | None:
-        was_open = handle.log is not None
-        opened = self._logs.get(handle.topic_partition)
+    async def _look_at(self, handle: LogHandle, now_ms: int) -> _Candidate | None:
+        opened = handle.log or await self._logs.borrow(handle)
+        if opened is None or handle.log is not opened:
+            return None  # deleted meanwhile
         cleanable = self._cleanable(handle, opened, now_ms)
-        if not was_open and not cleanable.is_due(opened.config.min_cleanable_dirty_ratio):
-            opened.close()
-            handle.let_go()
+        is_due = cleanable.is_due(opened.config.min_cleanable_dirty_ratio)
+        if not is_due and self._logs.give_back(handle):
             return None
         return _Candidate(handle, opened, cleanable)
 
@@ -559,7 +559,7 @@ class _Cleaning:
         opened = self._log
         if opened.is_closed:
             return CleaningAborted("the log was closed")
-        if error.errno in FULL_DISK_ERRNOS:
+        if error.errno in PASSING_ERRNOS:
             return DiskFull(opened.directory, error)
         return opened.fail(error)
 

@@ -16,10 +16,19 @@ Invariant: a `PooledFile` is in the ring exactly once while its file is open.
 from collections import deque
 
 from ottla.runtime.interfaces import Disk, File
+from ottla.storage.failures import DESCRIPTOR_ERRNOS
 from ottla.storage.index_cache import IndexCache
 
-# Leaves most of the usual limit of 1,024 descriptors to connections.
 OPEN_FILES_MAX = 512
+# Of the descriptors of a process; most are for connections.
+_SHARE_OF_DESCRIPTORS = 4
+# More would not make a broker faster, but holds memory of the kernel for each.
+_SHARE_MAX = 4096
+
+
+def share_of_files(descriptors_max: int) -> int:
+    """How many files a pool may keep open in a process with so many descriptors."""
+    return max(1, min(descriptors_max // _SHARE_OF_DESCRIPTORS, _SHARE_MAX))
 
 
 class PooledFile:
@@ -98,8 +107,14 @@ class FilePool:
         """Open the handle's file, closing another where the pool is full."""
         if handle.file is not None:
             return handle.file
-        self._make_room()
-        file = self._disk.open(handle.path, create=handle.creates)
+        self._make_room(self._capacity)
+        try:
+            file = self._disk.open(handle.path, create=handle.creates)
+        except OSError as error:
+            if error.errno not in DESCRIPTOR_ERRNOS:
+                raise
+            self._make_room(max(1, len(self._ring) // 2))
+            file = self._disk.open(handle.path, create=handle.creates)
         handle.creates = False
         handle.file = file
         self._ring.append(handle)
@@ -122,11 +137,11 @@ class FilePool:
             if file is not None:
                 file.close()
 
-    def _make_room(self) -> None:
+    def _make_room(self, capacity: int) -> None:
         ring = self._ring
         # Two rounds: the first takes the second chances away, the second closes.
         for _ in range(2 * len(ring)):
-            if len(ring) < self._capacity:
+            if len(ring) < capacity:
                 return
             handle = ring.popleft()
             if handle.pins or handle.is_referenced:

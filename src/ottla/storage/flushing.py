@@ -8,7 +8,8 @@ which the generation shows.
 
 from ottla.runtime.interfaces import Disk, File
 from ottla.storage.file_pool import PooledFile
-from ottla.storage.segment import INDEX_KINDS, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import INDEX_KINDS
 
 
 class FlushJob:
@@ -43,9 +44,10 @@ class FlushJob:
         for file in self._files:
             file.sync()
         for path in self.paths:
-            if not self._disk.exists(path):
-                continue
-            file = self._disk.open(path)
+            try:
+                file = self._disk.open(path)
+            except FileNotFoundError:
+                continue  # never written, or deleted meanwhile with its segment
             try:
                 file.sync()
             finally:

@@ -9,9 +9,10 @@ A write that the disk refuses is cut off again. A full disk refuses that one app
 error, or one that cannot be undone, takes the directory offline (LogDirFailure).
 
 What the log consists of, and its invariants, are in `log_state`; truncation and retention in
-`log_trimming`. Owned by the event loop.
+`log_trimming`, searches by timestamp in `log_searching`. Owned by the event loop.
 """
 
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -33,15 +34,15 @@ from ottla.protocol.batches import (
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import Offset, ProducerId
-from ottla.runtime.interfaces import Buffer
+from ottla.runtime.interfaces import Buffer, Offload
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import (
     NO_VERIFICATION_GUARD,
     Duplicate,
 )
 from ottla.storage.core.transaction_index import AbortedTransaction
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull
-from ottla.storage.log_replacing import ReplaceableLog
+from ottla.storage.failures import DESCRIPTOR_ERRNOS
+from ottla.storage.log_searching import SearchableLog
 from ottla.storage.producer_replay import (
     Marker,
     marker_of,
@@ -49,14 +50,10 @@ from ottla.storage.producer_replay import (
     replay_control_batch,
     replay_data_batch,
 )
-from ottla.storage.rewriting import DECOMPRESSED_BYTES_MAX, prepare_batch
+from ottla.storage.rewriting import COMPRESSED_RECORDS_MAX, prepare_batch
 from ottla.storage.segment import Segment
-from ottla.storage.slices import EMPTY_SLICE, LogSlice
-from ottla.storage.timestamp_lookup import (
-    TimestampAndOffset,
-    find_max_timestamp,
-    find_offset_for_timestamp,
-)
+from ottla.storage.slices import EMPTY_SLICE, UNBOUNDED, LogSlice
+from ottla.storage.would_wait import Prepare, WouldWait
 
 _PLACE = Struct(">qii")
 _unpack_header = HEADER.unpack_from
@@ -79,7 +76,7 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
-class PartitionLog(ReplaceableLog):
+class PartitionLog(SearchableLog):
     __slots__ = ()
 
     # Appending.
@@ -112,7 +109,7 @@ class PartitionLog(ReplaceableLog):
                 and magic == MAGIC
                 and not attributes & ~_PLAIN_ATTRIBUTES
                 and count == delta + 1
-                and count > 0
+                and 0 < count <= COMPRESSED_RECORDS_MAX
                 and size <= self._message_bytes_max
                 and max_timestamp_ms - now_ms <= self._timestamp_ahead_ms_max
                 and (codec == self._codec_number or self._codec_number < 0)
@@ -341,6 +338,7 @@ class PartitionLog(ReplaceableLog):
         if leader_epoch != self._latest_epoch:
             self.assign_epoch(leader_epoch, base_offset)
         segment = self._active
+        # `core.rolling.should_roll`, asked without a call: where it may say yes it is called.
         if (
             segment.size + size > self._segment_bytes
             or max_timestamp_ms > self._roll_after_timestamp_ms
@@ -377,21 +375,30 @@ class PartitionLog(ReplaceableLog):
 
     def _undo_append(self, segment: Segment, error: OSError) -> KafkaError:
         """Cut off what a failed write left; what to tell the client."""
+        if error.errno in DESCRIPTOR_ERRNOS:
+            return self._refuse(error)  # there was no write
         try:
             segment.undo_failed_append()
         except OSError as second:
             return self.fail(second)
-        if error.errno in FULL_DISK_ERRNOS:
-            return DiskFull(self.directory, error)
-        return self.fail(error)
+        return self._refuse_or_fail(error)
 
     # Reading.
 
-    def read(self, offset: int, bytes_max: int, *, end_offset: int, at_least_one: bool) -> LogSlice:
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        end_offset: int,
+        at_least_one: bool,
+        may_wait: bool = True,
+    ) -> LogSlice:
         """Whole batches from the one that holds `offset` on, all of them below `end_offset`.
 
         At most `bytes_max` bytes, but the first batch whole if `at_least_one`. The slice
         must be released. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset].
+        Raises WouldWait where the place must be looked for on the disk, unless it `may_wait`.
         """
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
@@ -411,13 +418,29 @@ class PartitionLog(ReplaceableLog):
             if offset >= segment.base_offset:
                 return (
                     self._read_segment(
-                        segment, log_end_offset, offset, bytes_max, end_offset, at_least_one
+                        segment,
+                        log_end_offset,
+                        offset,
+                        bytes_max,
+                        end_offset,
+                        at_least_one,
+                        may_wait,
                     )
                     or EMPTY_SLICE
                 )
-            return self._read_older(offset, bytes_max, end_offset, at_least_one)
+            return self._read_older(offset, bytes_max, end_offset, at_least_one, may_wait)
+        except WouldWait as wait:
+            raise WouldWait(partial(self._prepare, wait.prepare)) from None
         except OSError as error:
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
+
+    async def _prepare(self, prepare: Prepare, offload: Offload) -> None:
+        try:
+            await prepare(offload)
+        except FileNotFoundError:
+            return  # deleted or renamed meanwhile: who reads again finds out
+        except OSError as error:
+            raise self._refuse_or_fail(error) from error
 
     def read_small(self, offset: int, bytes_max: int, end_offset: int) -> bytes | bytearray | None:
         """What `read` with `at_least_one` would find, where one small read of one file finds it.
@@ -432,10 +455,10 @@ class PartitionLog(ReplaceableLog):
         try:
             return None if segment is None else segment.read_small(offset, bytes_max, end_offset)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
 
     def _read_older(
-        self, offset: int, bytes_max: int, end_offset: int, at_least_one: bool
+        self, offset: int, bytes_max: int, end_offset: int, at_least_one: bool, may_wait: bool
     ) -> LogSlice:
         """Read from the segment that holds `offset`, or from the next that has records."""
         segments = self._segments
@@ -443,7 +466,7 @@ class PartitionLog(ReplaceableLog):
         while (segment := segments.at(index)) is not None and segment.base_offset < end_offset:
             segment_end = segments.end_offset_of(segment, self.log_end_offset)
             found = self._read_segment(
-                segment, segment_end, offset, bytes_max, end_offset, at_least_one
+                segment, segment_end, offset, bytes_max, end_offset, at_least_one, may_wait
             )
             if found is not None:
                 return found
@@ -458,23 +481,27 @@ class PartitionLog(ReplaceableLog):
         bytes_max: int,
         end_offset: int,
         at_least_one: bool,
+        may_wait: bool,
     ) -> LogSlice | None:
         """None if no batch of this segment reaches `offset`."""
-        start = segment.position_of(offset)
+        start = segment.position_of(offset, may_wait)
         if start is None:
             return None
-        bound = segment.position_of(end_offset) if end_offset < segment_end else None
+        bound = segment.position_of(end_offset, may_wait) if end_offset < segment_end else None
         limit = segment.size if bound is None else bound
         if limit <= start:
             return EMPTY_SLICE
-        end = segment.whole_batches_end(start, bytes_max, limit)
+        end = segment.whole_batches_end(start, bytes_max, limit, may_wait)
+        available = limit - start
+        if bound is None and segment is not self._active:
+            available = UNBOUNDED
         if end == start:
             if not at_least_one:
-                return EMPTY_SLICE
-            end = start + segment.first_batch_size(start)
+                return EMPTY_SLICE._replace(available=available)
+            end = start + segment.first_batch_size(start, may_wait)
         elif end == bound:
             segment.remember_cursor(end_offset, end)
-        return LogSlice(segment.log.pin(), start, end - start, segment.log)
+        return LogSlice(segment.log.pin(), start, end - start, segment.log, available)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that touch [first_offset, end_offset), by their last offsets."""
@@ -495,26 +522,13 @@ class PartitionLog(ReplaceableLog):
         index = max(segments.floor_index(fetch_offset), 0)
         while (segment := segments.at(index)) is not None:
             if segment.log is found.pin:
-                bound = segment.offset_index.upper_bound(found.position + found.length)
+                bound = None
+                if segment.has_indexes:
+                    bound = segment.offset_index.upper_bound(found.position + found.length)
                 after = segments.end_offset_of(segment, self.log_end_offset)
                 return min(after if bound is None else bound.offset, end_offset)
             index += 1
         return end_offset
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record at or after `timestamp_ms`; None if there is none."""
-        self._check_usable()
-        return find_offset_for_timestamp(
-            self._segments,
-            timestamp_ms,
-            start_offset=self.log_start_offset,
-            decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
-        )
-
-    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp; None if no record has one."""
-        self._check_usable()
-        return find_max_timestamp(self._segments, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
 
     def size_bytes(self) -> int:
         return self._segments.size_bytes()

@@ -8,6 +8,8 @@ Owned by the LogManager, on the event loop.
 Invariant: the clean-shutdown marker is on disk only while no log in the directory is open.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -15,12 +17,14 @@ from uuid import UUID
 from ottla.config.topic import TopicConfig
 from ottla.protocol.ids import Offset, TopicPartition
 from ottla.runtime.interfaces import Lock, Runtime
+from ottla.storage.batch_headers import CorruptSegmentError
 from ottla.storage.failures import (
-    FULL_DISK_ERRNOS,
+    PASSING_ERRNOS,
     DiskFull,
     LogDirFailure,
     WrongLogDirError,
 )
+from ottla.storage.file_pool import FilePool
 from ottla.storage.files import clean_shutdown, meta_properties
 from ottla.storage.files.checkpoint import (
     CLEANER_OFFSETS,
@@ -45,7 +49,11 @@ from ottla.storage.files.partition_metadata import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
+from ottla.storage.fullness import Fullness
 from ottla.storage.log import PartitionLog
+from ottla.storage.segment import Segment
+
+log = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 # Kept by the raft room, in the same directory unless metadata.log.dir names another.
@@ -59,16 +67,24 @@ class NodeIdentity(NamedTuple):
     node_id: int
 
 
+class ClosedSegment(NamedTuple):
+    """A segment of a log that nobody has opened."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp_ms: int
+
+
 class LogHandle:
     """A partition in a log directory, whether or not its log is open."""
 
     __slots__ = (
-        "_size_bytes",
         "_topic_id",
         "clean_offset",
-        "config",
+        "closed_segments",
         "directory",
         "high_watermark",
+        "is_in_use",
         "is_opening",
         "log",
         "log_start_offset",
@@ -94,22 +110,22 @@ class LogHandle:
         self.topic_partition = topic_partition
         self.path = path
         self.log: PartitionLog | None = None
-        self.config: TopicConfig | None = None
         self.is_opening = False
+        self.is_in_use = False  # by more than a look now and then
         self.needs_recovery = needs_recovery
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.high_watermark = high_watermark
         self.clean_offset = clean_offset
         self._topic_id: UUID | None = None
-        self._size_bytes: int | None = None
+        self.closed_segments: tuple[ClosedSegment, ...] | None = None  # None if not known
 
     def adopt(self, log: PartitionLog) -> None:
         """The log is open now."""
         self.log = log
         log.clean_offset = self.clean_offset
         self.needs_recovery = False
-        self._size_bytes = None
+        self.closed_segments = None
 
     def let_go(self) -> None:
         """The log was closed: keep what the checkpoints need."""
@@ -143,30 +159,45 @@ class LogHandle:
             file.close()
         self._topic_id = topic_id
 
-    def size_bytes(self) -> int:
-        """The bytes of its `.log` files, without opening the log."""
-        if self.log is not None:
-            return self.log.size_bytes()
-        if self._size_bytes is None:
-            disk = self.directory.runtime.disk
-            self._size_bytes = sum(
-                disk.size(f"{self.path}/{name}")
-                for name in disk.listdir(self.path)
-                if (parsed := parse_segment_file_name(name)) is not None
-                and parsed.kind is FileKind.LOG
-                and parsed.state is FileState.LIVE
-            )
-        return self._size_bytes
+    def read_closed_segments(self, config: TopicConfig) -> tuple[ClosedSegment, ...]:
+        """What the files say, without opening the log; for a thread."""
+        disk = self.directory.runtime.disk
+        pool = FilePool(disk, 1)
+        found = []
+        for name in disk.listdir(self.path):
+            parsed = parse_segment_file_name(name)
+            if parsed is None or parsed.kind is not FileKind.LOG:
+                continue
+            if parsed.state is FileState.LIVE:
+                segment = Segment(
+                    disk,
+                    pool,
+                    self.path,
+                    parsed.offset,
+                    size=disk.size(f"{self.path}/{name}"),
+                    index_interval_bytes=config.index_interval_bytes,
+                    index_bytes_max=config.segment_index_bytes,
+                    created_ms=0,
+                )
+                try:
+                    largest_ms = segment.largest_timestamp_ms()
+                except CorruptSegmentError:  # whoever opens the log sees to it
+                    largest_ms = disk.mtime_ms(f"{self.path}/{name}")
+                found.append(ClosedSegment(segment.base_offset, segment.size, largest_ms))
+        pool.close_all()
+        return tuple(found)
 
 
 class LogDirectory:
     __slots__ = (
         "_last_written",
         "_lock",
+        "_saving_start_offsets",
         "broker_epoch",
         "deleted_paths",
         "directory_id",
         "failure",
+        "fullness",
         "had_clean_shutdown",
         "handles",
         "path",
@@ -177,6 +208,7 @@ class LogDirectory:
         self.runtime = runtime
         self.path = path
         self.failure: LogDirFailure | None = None
+        self.fullness = Fullness()
         self.directory_id: UUID | None = None
         self.had_clean_shutdown = False
         self.broker_epoch: int | None = None
@@ -184,6 +216,7 @@ class LogDirectory:
         self.deleted_paths: list[str] = []
         self._lock: Lock | None = None
         self._last_written: dict[str, bytes] = {}
+        self._saving_start_offsets = asyncio.Lock()  # a later one must not be overtaken
 
     def start(self, identity: NodeIdentity | None) -> None:
         """Lock, check and list the directory.
@@ -254,10 +287,13 @@ class LogDirectory:
 
     def _list_partitions(self) -> None:
         disk = self.runtime.disk
-        recovery_points = self._read_offsets(RECOVERY_POINTS)
-        start_offsets = self._read_offsets(LOG_START_OFFSETS)
-        high_watermarks = self._read_offsets(HIGH_WATERMARKS)
-        clean_offsets = self._read_offsets(CLEANER_OFFSETS)
+        damaged: set[str] = set()
+        recovery_points = self._read_offsets(RECOVERY_POINTS, damaged)
+        start_offsets = self._read_offsets(LOG_START_OFFSETS, damaged)
+        high_watermarks = self._read_offsets(HIGH_WATERMARKS, damaged)
+        clean_offsets = self._read_offsets(CLEANER_OFFSETS, damaged)
+        # Whatever damaged the file that is written with every flush may have met others.
+        needs_recovery = not self.had_clean_shutdown or RECOVERY_POINTS in damaged
         for name in disk.listdir(self.path):
             parsed = parse_partition_directory_name(name)
             path = f"{self.path}/{name}"
@@ -275,14 +311,19 @@ class LogDirectory:
                     log_start_offset=start_offsets.get(topic_partition, Offset(0)),
                     high_watermark=high_watermarks.get(topic_partition, Offset(0)),
                     clean_offset=clean_offsets.get(topic_partition),
-                    needs_recovery=not self.had_clean_shutdown,
+                    needs_recovery=needs_recovery,
                 )
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+    def _read_offsets(self, name: str, damaged: set[str]) -> dict[TopicPartition, Offset]:
+        """A checkpoint; without it logs are read from their start, which is where it leads."""
         path = f"{self.path}/{name}"
         try:
             return decode_offsets(self.runtime.disk.read_bytes(path), path)
         except FileNotFoundError:
+            return {}
+        except MalformedFileError as error:
+            log.warning("the checkpoint is of no use and will be written anew: %s", error)
+            damaged.add(name)
             return {}
 
     # Checkpoints.
@@ -303,22 +344,29 @@ class LogDirectory:
             },
         )
 
-    def write_log_start_offsets(self) -> None:
-        """Keep log start offsets; also those that a file name tells, as names can come back."""
+    async def save_log_start_offsets(self) -> Mapping[TopicPartition, int]:
+        """Keep log start offsets; also those that a file name tells, as names can come back.
+
+        A thread writes them; the offsets that are durable once this returns.
+        """
+        async with self._saving_start_offsets:
+            offsets = self._log_start_offsets()
+            await self.runtime.offload.run(self._write, LOG_START_OFFSETS, offsets)
+        return offsets
+
+    def _log_start_offsets(self) -> dict[TopicPartition, Offset]:
         offsets = {
             topic_partition: Offset(
                 handle.log_start_offset if handle.log is None else handle.log.log_start_offset
             )
             for topic_partition, handle in self.handles.items()
         }
-        self._write(LOG_START_OFFSETS, {tp: offset for tp, offset in offsets.items() if offset})
+        return {tp: offset for tp, offset in offsets.items() if offset}
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         self._write(HIGH_WATERMARKS, self._note_high_watermarks(high_watermarks))
 
-    async def write_high_watermarks_in_thread(
-        self, high_watermarks: Mapping[TopicPartition, int]
-    ) -> None:
+    async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """High watermarks change all the time, and lose little by being late."""
         offsets = self._note_high_watermarks(high_watermarks)
         await self.runtime.offload.run(self._write, HIGH_WATERMARKS, offsets)
@@ -347,7 +395,7 @@ class LogDirectory:
     def write_all(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write every checkpoint now."""
         self.write_recovery_points()
-        self.write_log_start_offsets()
+        self._write(LOG_START_OFFSETS, self._log_start_offsets())
         self.write_high_watermarks(high_watermarks)
         self.write_clean_offsets(self.clean_offsets())
 
@@ -360,7 +408,7 @@ class LogDirectory:
         try:
             self.runtime.disk.write_atomic(f"{self.path}/{name}", data)
         except OSError as error:
-            if error.errno in FULL_DISK_ERRNOS:
+            if error.errno in PASSING_ERRNOS:
                 raise DiskFull(self.path, error) from error
             raise LogDirFailure(self.path, error) from error
         self._last_written[name] = data

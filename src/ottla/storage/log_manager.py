@@ -1,40 +1,38 @@
-"""Every partition log of one broker: where it lies, whether it is open, what it still owes.
+"""Every partition log of one broker: where it lies, whether it is open, who is opening it.
 
 Opening ten thousand logs takes minutes that nobody wants to wait for at start, and most of
 them are never asked for. So a start lists directories and reads checkpoints, and a log is
-opened, and after an unclean end recovered, when it is first used. Retention and recovery
-reach the others by and by, a few on every tick.
+opened, and after an unclean end recovered, when it is first used. What logs need now and then
+is in `log_upkeep`, `log_retention` and `background_recovery`.
 
 A log directory whose disk fails is taken offline with its partitions; the others serve on.
 
-Owned by the event loop. The `on_*` duties are the server's to schedule; they put what waits
-for the disk into threads.
+Owned by the event loop. Threads open logs; whoever else wants the same one waits for them.
 
-Invariant: a partition is in at most one online directory.
+Invariants: a partition is in at most one online directory; one thread at most is at work in
+a partition's directory to open it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogBusy, LogDirFailure
 from ottla.storage.file_pool import OPEN_FILES_MAX, FilePool
 from ottla.storage.files.names import DirectoryState, partition_directory_name
 from ottla.storage.log import PartitionLog
-from ottla.storage.log_directory import LogDirectory, LogHandle, NodeIdentity
+from ottla.storage.log_directory import ClosedSegment, LogDirectory, LogHandle, NodeIdentity
 from ottla.storage.recovery import OpenOptions, open_log
+from ottla.storage.removals import Removals
+from ottla.storage.under_way import UnderWay
 
-# Logs that a tick opens only to look whether retention has anything to do there.
-_UNOPENED_PER_TICK_MAX = 100
-# Logs that a tick recovers although nobody asked for them yet.
-_RECOVERED_PER_TICK_MAX = 10
-
-HighWatermarkOf = Callable[[TopicPartition], int | None]
+log = logging.getLogger(__name__)
 
 
 class PartitionSize(NamedTuple):
@@ -53,14 +51,6 @@ class LogDirDescription(NamedTuple):
     partitions: list[PartitionSize]
 
 
-class Deletion(NamedTuple):
-    """A deleted partition, whose files wait for readers to finish."""
-
-    path: str
-    delay_ms: int
-    remove: Callable[[], None]  # to be called, in a thread if it is large, after the delay
-
-
 class LogManager:
     def __init__(
         self,
@@ -73,8 +63,12 @@ class LogManager:
         is_verification_required: bool = False,
         open_files_max: int = OPEN_FILES_MAX,
         on_directory_failure: Callable[[LogDirFailure], None] = lambda failure: None,
+        on_directory_full: Callable[[LogDirectory], None] = lambda directory: None,
     ) -> None:
-        """`config_of` gives a topic's configuration when one of its logs is opened."""
+        """`config_of` gives a topic's configuration when one of its logs is opened.
+
+        `on_directory_full` hears when a directory has no room left, and when it has again.
+        """
         if not log_dirs:
             raise ValueError("a broker needs at least one log directory")
         self._runtime = runtime
@@ -84,14 +78,16 @@ class LogManager:
         self._producer_expiration_ms = producer_expiration_ms
         self._is_verification_required = is_verification_required
         self._on_directory_failure = on_directory_failure
+        self._on_directory_full = on_directory_full
         self._pool = FilePool(runtime.disk, open_files_max)
         self._directories = [LogDirectory(runtime, path.rstrip("/")) for path in log_dirs]
         self._handles: dict[TopicPartition, LogHandle] = {}
         # Found in several directories, as when one was away while its topic was created anew.
         self._rivals: dict[TopicPartition, list[LogHandle]] = {}
-        self._to_recover: list[LogHandle] = []
-        self._unopened: Iterator[LogHandle] = iter(())
-        self._doomed: list[tuple[int, str]] = []
+        # By path, where a thread is at work, perhaps for a log that was deleted meanwhile.
+        self._openings: dict[str, asyncio.Task[None]] = {}
+        self.removals = Removals(runtime)
+        self.under_way = UnderWay()
 
     def require_verification(self, is_required: bool) -> None:
         """Whether a transaction may begin in a log only after its coordinator was asked."""
@@ -121,10 +117,9 @@ class LogManager:
                 known = self._handles.setdefault(topic_partition, handle)
                 if known is not handle:
                     self._rivals.setdefault(topic_partition, [known]).append(handle)
-            self._doomed += [(0, path) for path in directory.deleted_paths]
+            self.removals.add(directory.deleted_paths, 0)
         if not self.online_directories:
             raise self._nowhere()
-        self._to_recover = [h for h in self._handles.values() if h.needs_recovery]
 
     @property
     def online_directories(self) -> list[LogDirectory]:
@@ -153,6 +148,10 @@ class LogManager:
     def topic_partitions(self) -> list[TopicPartition]:
         return list(self._handles)
 
+    @property
+    def handles(self) -> list[LogHandle]:
+        return list(self._handles.values())
+
     def find(self, topic_partition: TopicPartition) -> LogHandle | None:
         """What is known of a partition without opening its log."""
         return self._handles.get(topic_partition)
@@ -160,52 +159,111 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> PartitionLog:
         """The open log, opened now if need be. UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         handle = self._handle(topic_partition)
+        handle.is_in_use = True
         if handle.log is not None:
             return handle.log
         if handle.is_opening:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The log of {topic_partition} is being opened"
-            )
+            raise LogBusy(f"The log of {topic_partition} is being opened")
         try:
-            log = self._open_in(handle, self._options(handle))
+            opened = self._open_in(handle, self._options(handle))
         except LogDirFailure as failure:
             raise self._fail(handle.directory, failure) from failure
-        self._adopt(handle, log)
-        return self._opened(handle)
+        except DiskFull as full:
+            self.note_full(handle.directory, full)
+            raise
+        self._adopt(handle, opened)
+        return opened
 
-    async def open(self, topic_partition: TopicPartition) -> PartitionLog:
-        """The open log; a recovery runs in a thread, and `get` refuses meanwhile."""
-        handle = self._handle(topic_partition)
-        if handle.log is not None or handle.is_opening or not handle.needs_recovery:
-            return self.get(topic_partition)
-        options = self._options(handle)
-        handle.is_opening = True
-        try:
-            log = await self._runtime.offload.run(self._open_in, handle, options)
-        except LogDirFailure as failure:
-            raise self._fail(handle.directory, failure) from failure
-        finally:
-            handle.is_opening = False
-        self._adopt(handle, log)
-        return self._opened(handle)
-
-    def get_or_create(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig
+    async def open(
+        self, topic_partition: TopicPartition, *, leader_epoch: int | None = None
     ) -> PartitionLog:
-        """The log, in a new directory if there is none. INCONSISTENT_TOPIC_ID if it is old."""
-        handle = self.create(topic_partition, topic_id)
-        if handle.topic_id is None:
-            handle.write_topic_id(topic_id)
-        elif handle.topic_id != topic_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"The log of {topic_partition} is of topic id {handle.topic_id}, not {topic_id}",
-            )
-        handle.config = config
-        log = self.get(topic_partition)
-        if log.config is not config:
-            log.update_config(config)
-        return log
+        """The open log. A thread opens it if need be, and begins `leader_epoch` in it."""
+        while True:
+            handle = self._handle(topic_partition)
+            handle.is_in_use = True
+            if handle.log is not None:
+                return handle.log
+            await self._opened(handle, leader_epoch)
+
+    async def borrow(self, handle: LogHandle) -> PartitionLog | None:
+        """The open log for somebody who will `give_back`; None if it was deleted."""
+        while handle.log is None and self.is_ours(handle):
+            if handle.directory.failure is not None:
+                raise handle.directory.failure
+            await self._opened(handle, None)
+        return handle.log
+
+    def give_back(self, handle: LogHandle) -> bool:
+        """Close a log that was borrowed, unless somebody has come to use it; whether it is."""
+        if handle.log is not None and not handle.is_in_use and self.is_ours(handle):
+            handle.log.close()
+            handle.let_go()
+        return handle.log is None
+
+    async def _opened(self, handle: LogHandle, leader_epoch: int | None) -> None:
+        opening = self._openings.get(handle.path)
+        if opening is None:
+            opening = self._begin_opening(handle, self._open_in_thread(handle, leader_epoch))
+        await asyncio.shield(opening)
+
+    async def recover(self, handle: LogHandle) -> None:
+        """Recover a log that nobody uses; it is closed again if it has no producers."""
+        if handle.needs_recovery and self.is_ours(handle) and not handle.is_opening:
+            await asyncio.shield(self._begin_opening(handle, self._recover_in_thread(handle)))
+
+    def is_ours(self, handle: LogHandle) -> bool:
+        """Whether the handle still stands for its partition."""
+        return self._handles.get(handle.topic_partition) is handle
+
+    def _begin_opening(
+        self, handle: LogHandle, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
+        async def perform() -> None:
+            try:
+                await work
+            except LogDirFailure as failure:
+                if self.is_ours(handle):  # else it was deleted: of course its files are gone
+                    raise self._fail(handle.directory, failure) from failure
+            except DiskFull as full:
+                self.note_full(handle.directory, full)
+                raise
+            finally:
+                handle.is_opening = False
+                del self._openings[handle.path]
+
+        handle.is_opening = True
+        self._openings[handle.path] = self.under_way.begin(perform())
+        return self._openings[handle.path]
+
+    async def _open_in_thread(self, handle: LogHandle, leader_epoch: int | None) -> None:
+        options = self._options(handle)._replace(leader_epoch=leader_epoch)
+        log = await self._runtime.offload.run(self._open_in, handle, options)
+        self._adopt(handle, log)
+
+    async def _recover_in_thread(self, handle: LogHandle) -> None:
+        log = await self._runtime.offload.run(self._open_in, handle, self._options(handle))
+        if len(log.producers):
+            # A producer that is under way will be back, and must be known however old its
+            # records are: those that a snapshot names may have expired.
+            self._adopt(handle, log)
+            return
+        job = log.begin_flush(is_closing=True) if self.is_ours(handle) else None
+        if job is not None:
+            try:
+                await self._runtime.offload.run(job.run)
+            except OSError as error:
+                if self.is_ours(handle):
+                    raise log.abandon_flush(job, error) from error
+            else:
+                log.finish_flush(job)
+            finally:
+                job.release()
+        if not self.is_ours(handle):
+            log.abandon()
+            return
+        log.close()
+        handle.adopt(log)
+        handle.let_go()
 
     def _handle(self, topic_partition: TopicPartition) -> LogHandle:
         handle = self._handles.get(topic_partition)
@@ -216,14 +274,6 @@ class LogManager:
         if handle.directory.failure is not None:
             raise handle.directory.failure
         return handle
-
-    def _opened(self, handle: LogHandle) -> PartitionLog:
-        if handle.log is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"The log of {handle.topic_partition} was deleted while it was opened",
-            )
-        return handle.log
 
     def create(
         self,
@@ -237,6 +287,7 @@ class LogManager:
 
         `directory_id` is where the metadata says that it lies. One that is not new, and may lie
         in a directory that is offline, is refused: an empty log in its place would lose it.
+        LogBusy while a thread still opens a deleted log of this name.
         """
         known = self._handles.get(topic_partition)
         if known is not None:
@@ -255,6 +306,7 @@ class LogManager:
                 return self._create_in(directory, topic_partition, topic_id)
             except DiskFull as error:
                 full = error
+                self.note_full(directory, error)
             except LogDirFailure:
                 continue  # noted when it was raised; the next one may do
         raise full or self._nowhere()
@@ -286,13 +338,15 @@ class LogManager:
         self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: UUID
     ) -> LogHandle:
         path = f"{directory.path}/{partition_directory_name(topic_partition)}"
+        if path in self._openings:
+            raise LogBusy(f"An older log of {topic_partition} is still being opened")
         handle = LogHandle(directory, topic_partition, path)
         try:
             try:
                 self._disk.mkdir(path)
                 handle.write_topic_id(topic_id)
             except OSError as error:
-                if error.errno not in FULL_DISK_ERRNOS:
+                if error.errno not in PASSING_ERRNOS:
                     raise
                 self._remove_tree(path)
                 raise DiskFull(directory.path, error) from error
@@ -302,6 +356,18 @@ class LogManager:
         self._handles[topic_partition] = handle
         return handle
 
+    def name_topic(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Say of an open log that does not know it whose records these are."""
+        handle = self._handle(topic_partition)
+        try:
+            handle.write_topic_id(topic_id)
+        except OSError as error:
+            if error.errno in PASSING_ERRNOS:
+                return  # the next start tries again
+            raise self.fail(handle.directory, error) from error
+        if handle.log is not None:
+            handle.log.topic_id = topic_id
+
     def _nowhere(self) -> LogDirFailure:
         """No directory is left; says what is wrong with each."""
         causes = [one.failure.cause for one in self._directories if one.failure is not None]
@@ -310,7 +376,7 @@ class LogManager:
 
     def config_of(self, handle: LogHandle) -> TopicConfig:
         """The configuration of a log, whether or not it is open."""
-        return handle.config or self._config_of(handle.topic_partition.topic)
+        return self._config_of(handle.topic_partition.topic)
 
     def _options(self, handle: LogHandle) -> OpenOptions:
         return OpenOptions(
@@ -324,25 +390,29 @@ class LogManager:
 
     def _open_in(self, handle: LogHandle, options: OpenOptions) -> PartitionLog:
         directory = handle.directory
+        try:
+            topic_id = handle.topic_id
+        except OSError as error:
+            if error.errno in PASSING_ERRNOS:
+                raise DiskFull(directory.path, error) from error
+            raise LogDirFailure(directory.path, error) from error
         return open_log(
             self._runtime,
             self._pool,
             handle.topic_partition,
-            handle.topic_id,
+            topic_id,
             handle.path,
             options,
             on_failure=lambda failure: self._on_log_failure(directory, failure),
-            on_recovery_point_lowered=lambda: self._checkpoint(
-                directory, directory.write_recovery_points
-            ),
-            on_log_start_offset_advanced=lambda: self._checkpoint(
-                directory, directory.write_log_start_offsets
-            ),
+            on_recovery_point_lowered=lambda: self._save_recovery_points(directory),
+            on_refusal=lambda refusal: self.note_full(directory, refusal),
+            removals=self.removals,
         )
 
-    def _checkpoint(self, directory: LogDirectory, write: Callable[[], None]) -> None:
+    def _save_recovery_points(self, directory: LogDirectory) -> None:
+        """Of what was truncated the checkpoint must not say that it is synced."""
         try:
-            write()
+            directory.write_recovery_points()
         except DiskFull as full:
             # What changed must not be forgotten, and cannot be taken back.
             raise self.fail(directory, full.cause) from full
@@ -354,6 +424,9 @@ class LogManager:
             log.abandon()
             return
         handle.adopt(log)
+        config = self.config_of(handle)
+        if log.config is not config:
+            log.update_config(config)  # changed while a thread opened the log
 
     # Failing.
 
@@ -375,10 +448,31 @@ class LogManager:
         """Take a directory offline that somebody else found broken."""
         return self._fail(directory, LogDirFailure(directory.path, cause))
 
+    def note_full(self, directory: LogDirectory, refusal: DiskFull) -> None:
+        """Something was refused for want of room; say so, but not each time."""
+        if directory.fullness.note(refusal, self._runtime.clock.monotonic()):
+            log.error("%s; writes are refused until there is", refusal)
+            self._on_directory_full(directory)
+
+    def look_for_room(self) -> None:
+        """Notice directories that have room again."""
+        now = self._runtime.clock.monotonic()
+        for directory in self.online_directories:
+            if directory.fullness.cause is None:
+                continue
+            try:
+                _, usable = self._disk.free_bytes(directory.path)
+            except OSError as error:
+                self.fail(directory, error)
+                continue
+            if directory.fullness.maybe_end(now, has_room=usable > 0):
+                log.info("log directory %s has room again", directory.path)
+                self._on_directory_full(directory)
+
     # Deleting.
 
-    def delete(self, topic_partition: TopicPartition) -> Deletion:
-        """Take a partition away now; its files go with `Deletion.remove` or a later tick."""
+    def delete(self, topic_partition: TopicPartition) -> str:
+        """Take a partition away now; where its files lie until `file.delete.delay.ms` is over."""
         offline = self._handles.get(topic_partition)
         if offline is not None and offline.directory.failure is not None:
             # Its name is free for another topic; the files are left to whoever heals the disk.
@@ -386,7 +480,6 @@ class LogManager:
             offline.directory.handles.pop(topic_partition, None)
             raise offline.directory.failure
         handle = self._handle(topic_partition)
-        config = handle.config or self._config_of(topic_partition.topic)
         del self._handles[topic_partition]
         handle.directory.handles.pop(topic_partition, None)
         if handle.log is not None:
@@ -401,177 +494,71 @@ class LogManager:
         except OSError as error:
             failure = LogDirFailure(handle.directory.path, error)
             raise self._fail(handle.directory, failure) from error
-        delay_ms = config.file_delete_delay_ms
-        self._doomed.append((self._runtime.clock.wall_ms() + delay_ms, path))
-        return Deletion(path, delay_ms, lambda: self._remove_tree(path))
+        self.removals.add([path], self.config_of(handle).file_delete_delay_ms)
+        return path
 
     def _remove_tree(self, path: str) -> None:
         if self._disk.exists(path):
             self._disk.rmtree(path)
 
-    # Duties.
-
-    async def on_retention_tick(self, high_watermark_of: HighWatermarkOf) -> int:
-        """Delete what has outlived its retention, and what waited to be removed.
-
-        Returns the number of segments deleted. Logs that are not open are visited in turn,
-        a bounded number each time; so are logs that still await recovery.
-        """
-        deleted = 0
-        for handle in list(self._handles.values()):
-            if handle.log is not None and handle.directory.failure is None:
-                deleted += self._retain(handle, handle.log, high_watermark_of)
-        for handle in self._next_unopened():
-            deleted += self._visit(handle, high_watermark_of)
-        await self._recover_some()
-        await self._remove_doomed()
-        return deleted
-
-    def _retain(
-        self, handle: LogHandle, log: PartitionLog, high_watermark_of: HighWatermarkOf
-    ) -> int:
-        high_watermark = high_watermark_of(handle.topic_partition)
-        if high_watermark is None:
-            high_watermark = handle.high_watermark
-        try:
-            deleted = log.delete_old_segments(high_watermark)
-            log.remove_deleted_files(now_ms=self._runtime.clock.wall_ms())
-        except LogDirFailure:
-            return 0  # noted when it was raised: the directory is offline
-        except DiskFull:
-            return 0  # other logs may have something to give
-        return deleted
-
-    def _visit(self, handle: LogHandle, high_watermark_of: HighWatermarkOf) -> int:
-        """Open a log only to look whether retention has anything to do, and close it again."""
-        try:
-            log = self.get(handle.topic_partition)
-            deleted = self._retain(handle, log, high_watermark_of)
-            log.close()
-        except (LogDirFailure, DiskFull):
-            return 0
-        handle.let_go()
-        return deleted
-
-    def _next_unopened(self) -> list[LogHandle]:
-        found = list(islice(self._unopened, _UNOPENED_PER_TICK_MAX))
-        if len(found) < _UNOPENED_PER_TICK_MAX:
-            self._unopened = iter(list(self._handles.values()))
-        return [
-            handle
-            for handle in found
-            if handle.log is None
-            and not handle.needs_recovery
-            and not handle.is_opening
-            and handle.directory.failure is None
-            and self._handles.get(handle.topic_partition) is handle
-        ]
-
-    async def _recover_some(self) -> None:
-        for _ in range(min(_RECOVERED_PER_TICK_MAX, len(self._to_recover))):
-            handle = self._to_recover.pop()
-            if not handle.needs_recovery or handle.directory.failure is not None:
-                continue
-            if self._handles.get(handle.topic_partition) is not handle or handle.is_opening:
-                continue
-            try:
-                await self.open(handle.topic_partition)
-            except LogDirFailure:
-                continue  # noted when it was raised
-            except DiskFull:
-                self._to_recover.insert(0, handle)
-
-    async def _remove_doomed(self) -> None:
-        now_ms = self._runtime.clock.wall_ms()
-        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
-        for path in due:
-            await self._runtime.offload.run(self._remove_tree, path)
-
-    async def on_flush_tick(self) -> None:
-        """Sync, off the loop, rolled segments and what `flush.ms` has made due."""
-        for handle in list(self._handles.values()):
-            log = handle.log
-            if log is None or log.failure is not None or log.is_closed or not log.needs_flush:
-                continue
-            try:
-                job = log.begin_flush(only_inactive=not log.is_flush_due)
-            except LogDirFailure:
-                continue  # noted when it was raised
-            if job is None:
-                continue
-            try:
-                await self._runtime.offload.run(job.run)
-            except OSError as error:
-                log.fail(error)
-                continue
-            finally:
-                job.release()
-            log.finish_flush(job)
-
-    async def on_recovery_point_tick(self) -> None:
-        async def write(directory: LogDirectory) -> None:
-            directory.write_recovery_points()
-
-        await self._write_in_each(write)
-
-    async def on_log_start_offset_tick(self) -> None:
-        async def write(directory: LogDirectory) -> None:
-            directory.write_log_start_offsets()
-
-        await self._write_in_each(write)
-
-    async def on_high_watermark_tick(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        async def write(directory: LogDirectory) -> None:
-            await directory.write_high_watermarks_in_thread(high_watermarks)
-
-        await self._write_in_each(write)
-
-    async def on_producer_expiry_tick(self) -> None:
-        """Forget producers that were idle too long, in logs that are open."""
-        for handle in list(self._handles.values()):
-            if handle.log is not None:
-                handle.log.expire_producers()
-
-    async def _write_in_each(self, write: Callable[[LogDirectory], Awaitable[None]]) -> None:
-        for directory in self.online_directories:
-            try:
-                await write(directory)
-            except DiskFull:
-                continue  # older ones only make a recovery longer; the next tick tries again
-            except LogDirFailure as failure:
-                self._fail(directory, failure)
+    # Knowing.
 
     def high_watermark_of(self, topic_partition: TopicPartition) -> int:
         """As last checkpointed; 0 if it never was."""
         handle = self._handles.get(topic_partition)
         return 0 if handle is None else handle.high_watermark
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """A topic's configuration has changed."""
+    def on_configs_changed(self, topics: Collection[str] | None) -> None:
+        """Logs that are open take the settings now in force, of these topics or, if None, of all.
+
+        Whoever opened them: a log may be recovered or cleaned before its first request comes.
+        """
         for handle in self._handles.values():
-            if handle.topic_partition.topic == topic:
-                handle.config = config
-                if handle.log is not None:
-                    handle.log.update_config(config)
+            if handle.log is not None and (
+                topics is None or handle.topic_partition.topic in topics
+            ):
+                handle.log.update_config(self.config_of(handle))
 
-    def describe(self) -> list[LogDirDescription]:
+    async def closed_segments_of(self, handle: LogHandle) -> Sequence[ClosedSegment]:
+        """The segments of a log that is not open; a thread looks once. None of one that is."""
+        if handle.log is not None or not self.is_ours(handle):
+            return ()
+        if handle.closed_segments is None:
+            config = self.config_of(handle)
+            try:
+                found = await self._runtime.offload.run(handle.read_closed_segments, config)
+            except OSError as error:
+                if not self.is_ours(handle) or handle.log is not None or handle.is_opening:
+                    return ()  # they changed while they were looked at
+                if error.errno in PASSING_ERRNOS:
+                    raise DiskFull(handle.directory.path, error) from error
+                raise self.fail(handle.directory, error) from error
+            if handle.log is not None or handle.is_opening:
+                return ()
+            handle.closed_segments = found
+        return handle.closed_segments
+
+    async def describe(self) -> list[LogDirDescription]:
         """Sizes of all partitions, without opening any log."""
-        return [self._describe(directory) for directory in self._directories]
+        return [await self._describe(directory) for directory in self._directories]
 
-    def _describe(self, directory: LogDirectory) -> LogDirDescription:
-        if directory.failure is not None:
-            return LogDirDescription(
-                directory.path, directory.directory_id, directory.failure, -1, -1, []
-            )
+    async def _describe(self, directory: LogDirectory) -> LogDirDescription:
+        sizes = []
         try:
+            if directory.failure is not None:
+                raise directory.failure
             total, usable = self._disk.free_bytes(directory.path)
-            sizes = [
-                PartitionSize(topic_partition, handle.size_bytes())
-                for topic_partition, handle in directory.handles.items()
-            ]
-        except OSError as error:
-            failure = self._fail(directory, LogDirFailure(directory.path, error))
+            for topic_partition, handle in list(directory.handles.items()):
+                try:
+                    closed = await self.closed_segments_of(handle)
+                except DiskFull:
+                    continue  # it cannot be looked at now
+                size = sum(one.size_bytes for one in closed)
+                if handle.log is not None:
+                    size = handle.log.size_bytes()
+                sizes.append(PartitionSize(topic_partition, size))
+        except (OSError, LogDirFailure) as error:
+            failure = error if isinstance(error, LogDirFailure) else self.fail(directory, error)
             return LogDirDescription(directory.path, directory.directory_id, failure, -1, -1, [])
         return LogDirDescription(directory.path, directory.directory_id, None, total, usable, sizes)
 
@@ -583,7 +570,10 @@ class LogManager:
         broker_epoch: int = -1,
         high_watermarks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Close in order: logs flushed, checkpoints written, markers set, locks released."""
+        """Close in order: logs flushed, checkpoints written, markers set, locks released.
+
+        Nothing may be `under_way` any more.
+        """
         for directory in self._directories:
             if directory.failure is None:
                 try:
@@ -594,6 +584,7 @@ class LogManager:
                     self.fail(directory, full.cause)
                 except LogDirFailure as failure:
                     self._fail(directory, failure)
+        self.removals.remove_all()
         self._end(self._directories)
 
     def _close_directory(

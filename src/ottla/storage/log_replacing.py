@@ -89,8 +89,7 @@ class ReplaceableLog(TrimmableLog):
             segment.rename_indexes(FileState.LIVE)
         except OSError as error:
             raise self.fail(error) from error
-        due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-        self._pending_removals.append((due_ms, paths))
+        self._removals.add(paths, self.config.file_delete_delay_ms)
         return True
 
     def name_replaced_log(self, replacement: Replacement) -> bool:

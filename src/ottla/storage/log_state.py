@@ -32,18 +32,24 @@ from ottla.storage.core.producer_state import (
     ActiveProducer,
     ProducerState,
 )
-from ottla.storage.core.rolling import jitter_bound_ms, segment_ms_max
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.core.rolling import (
+    NEVER_MS,
+    AgeLimits,
+    age_limits,
+    jitter_bound_ms,
+    segment_ms_max,
+    should_roll,
+)
+from ottla.storage.failures import DESCRIPTOR_ERRNOS, PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import LEADER_EPOCHS, encode_leader_epochs
 from ottla.storage.files.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.removals import Removals
 from ottla.storage.replacement import Replacement
 from ottla.storage.segment import Segment
-
-NEVER_MS = (1 << 63) - 1
 
 
 class LoadedLog(NamedTuple):
@@ -75,11 +81,11 @@ class LogState:
         "_latest_epoch",
         "_message_bytes_max",
         "_on_failure",
-        "_on_log_start_offset_advanced",
         "_on_recovery_point_lowered",
-        "_pending_removals",
+        "_on_refusal",
         "_pool",
         "_producers",
+        "_removals",
         "_replacement",
         "_roll_after_timestamp_ms",
         "_roll_at_wall_ms",
@@ -115,7 +121,8 @@ class LogState:
         loaded: LoadedLog,
         on_failure: Callable[[LogDirFailure], None],
         on_recovery_point_lowered: Callable[[], None],
-        on_log_start_offset_advanced: Callable[[], None],
+        on_refusal: Callable[[DiskFull], None],
+        removals: Removals,
     ) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
@@ -123,7 +130,8 @@ class LogState:
         self._pool = pool
         self._on_failure = on_failure
         self._on_recovery_point_lowered = on_recovery_point_lowered
-        self._on_log_start_offset_advanced = on_log_start_offset_advanced
+        self._on_refusal = on_refusal
+        self._removals = removals
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
@@ -143,7 +151,6 @@ class LogState:
         # Its name and metadata may never have been synced.
         self._is_new_directory = loaded.has_new_names or loaded.log_end_offset == 0
         self._generation = 0
-        self._pending_removals: list[tuple[int, list[str]]] = []
         self._replacement: Replacement | None = None
         # Up to where the log was compacted, exclusive; None if it never was.
         self.clean_offset: int | None = None
@@ -179,11 +186,25 @@ class LogState:
     # Failing.
 
     def fail(self, cause: BaseException) -> LogDirFailure:
-        """Give the directory up; every later use raises the same failure."""
+        """Give the directory up; every later use raises the same failure.
+
+        But not for a log that is closed: a topic that was deleted takes its files away from
+        whoever is still at work on them.
+        """
         if self.failure is None:
             self.failure = LogDirFailure(self.directory.rpartition("/")[0], cause)
-            self._on_failure(self.failure)
+            if not self.is_closed:
+                self._on_failure(self.failure)
         return self.failure
+
+    def _refuse_or_fail(self, error: OSError) -> KafkaError:
+        """What to tell who asked for something that changed nothing."""
+        return self._refuse(error) if error.errno in PASSING_ERRNOS else self.fail(error)
+
+    def _refuse(self, error: OSError) -> DiskFull:
+        refusal = DiskFull(self.directory, error)
+        self._on_refusal(refusal)
+        return refusal
 
     # Rolling.
 
@@ -198,42 +219,43 @@ class LogState:
         """The active segment, after a roll if this append is not for the present one."""
         self._check_usable()
         segment = self._active
-        if (
-            segment.size + size <= self._segment_bytes
-            and (
-                segment.size == 0
-                or (
-                    max_timestamp_ms <= self._roll_after_timestamp_ms
-                    and now_ms <= self._roll_at_wall_ms
-                )
-            )
-            and last_offset <= segment.offset_max
-            and not segment.is_index_full
-        ):
+        reason = should_roll(
+            size_bytes=segment.size,
+            size_bytes_max=self._segment_bytes,
+            limits=AgeLimits(self._roll_after_timestamp_ms, self._roll_at_wall_ms),
+            is_index_full=segment.is_index_full,
+            base_offset=segment.base_offset,
+            append_bytes=size,
+            append_timestamp_ms=max_timestamp_ms,
+            append_last_offset=last_offset,
+            now_ms=now_ms,
+        )
+        if reason is None:
             return segment
         self.roll(first_offset)
         return self._active
 
-    def roll(self, first_offset: int | None = None) -> None:
-        """Close the active segment and begin another, at the log's end or `first_offset`."""
+    def roll(self, first_offset: int | None = None, *, is_doomed: bool = False) -> None:
+        """Close the active segment and begin another, at the log's end or `first_offset`.
+
+        One that `is_doomed` is deleted next: its indexes are not wanted any more.
+        """
         self._check_usable()
         base_offset = max(self.log_end_offset, first_offset or 0)
         active = self._active
         if active.size == 0 and active.base_offset == base_offset:
             return  # it is as fresh as a new one
         try:
-            active.become_inactive()
-            active.save_indexes()
-            if active.size and self.recovery_point == self.log_end_offset:
-                # No later flush would come back to this segment for its indexes.
-                self._perform(self.begin_flush(is_closing=True))
+            if not is_doomed:
+                self._close_active()
             segment = self._new_segment(base_offset)
             self._producers.end_offset = Offset(base_offset)
             self._snapshots.take(self._producers)
-        except OSError as error:
-            if error.errno in FULL_DISK_ERRNOS:
-                raise DiskFull(self.directory, error) from error
-            raise self.fail(error) from error
+        except (OSError, DiskFull) as error:
+            active.become_active(self.log_end_offset)  # it stays the one that is appended to
+            if isinstance(error, DiskFull):
+                raise
+            raise self._refuse_or_fail(error) from error
         if active.size == 0:
             self._delete_segments([active])  # it holds nothing, and never will
         self._segments.add(segment)
@@ -241,6 +263,15 @@ class LogState:
         # That one may have been the first: what it would have held never was.
         self.log_start_offset = max(self.log_start_offset, self._segments.first.base_offset)
         self._plan_roll()
+
+    def _close_active(self) -> None:
+        active = self._active
+        active.become_inactive()
+        active.save_indexes()
+        if active.size and self.recovery_point == self.log_end_offset:
+            # No later flush would come back to this segment for its indexes.
+            self._perform(self.begin_flush(is_closing=True))
+        active.keep_indexes_if_room()
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment.create(
@@ -265,24 +296,28 @@ class LogState:
     def _on_first_batch(self) -> None:
         """The active segment is no longer empty, and may not have had a file before."""
         self._has_new_names = True
+        if self.config.preallocate:
+            try:
+                self._active.preallocate(self._segment_bytes)
+            except OSError as error:
+                if error.errno not in PASSING_ERRNOS:  # else it grows as others do
+                    raise self.fail(error) from error
         self._plan_roll()
 
     def _plan_roll(self) -> None:
-        """Work out once when the active segment is too old: core/rolling says the rule."""
+        """Work out once when the active segment is too old."""
         config, segment = self.config, self._active
         age_ms_max = segment_ms_max(
             segment_ms=config.segment_ms,
             is_compacted=config.is_compacted,
             compaction_lag_ms_max=config.max_compaction_lag_ms,
         )
-        age_ms_max -= segment.roll_jitter_ms
-        self._roll_after_timestamp_ms = self._roll_at_wall_ms = NEVER_MS
-        if segment.size:
-            first_timestamp_ms = segment.first_timestamp_ms
-            if first_timestamp_ms >= 0:
-                self._roll_after_timestamp_ms = first_timestamp_ms + age_ms_max
-            else:
-                self._roll_at_wall_ms = segment.created_ms + age_ms_max
+        self._roll_after_timestamp_ms, self._roll_at_wall_ms = age_limits(
+            size_bytes=segment.size,
+            first_batch_timestamp_ms=segment.first_timestamp_ms if segment.size else -1,
+            created_ms=segment.created_ms,
+            age_ms_max=age_ms_max - segment.roll_jitter_ms,
+        )
 
     def _delete_segments(self, segments: list[Segment]) -> None:
         """Take segments out of the log; their files go once no reader can hold them."""
@@ -294,21 +329,12 @@ class LogState:
             paths += segment.mark_deleted()
             self._snapshots.remove(Offset(segment.base_offset))
         if paths:
-            due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-            self._pending_removals.append((due_ms, paths))
+            self._removals.add(paths, self.config.file_delete_delay_ms)
             self._has_new_names = True
 
-    def remove_deleted_files(self, *, now_ms: int | None = None) -> None:
-        """Remove the files of deleted segments whose delay is over; all of them if None."""
-        kept = []
-        for due_ms, paths in self._pending_removals:
-            if now_ms is not None and due_ms > now_ms:
-                kept.append((due_ms, paths))
-                continue
-            for path in paths:
-                if self._disk.exists(path):
-                    self._disk.remove(path)
-        self._pending_removals = kept
+    def remove_deleted_files(self) -> None:
+        """Remove the files of deleted segments now, without waiting for their delay."""
+        self._removals.remove_all()
 
     def _settle_replacement(self) -> None:
         """Undo or complete, durably, a replacement of segments that is under way."""
@@ -355,8 +381,8 @@ class LogState:
                 f"{self.directory}/{LEADER_EPOCHS}", encode_leader_epochs(self._epochs.entries)
             )
         except OSError as error:
-            if is_refusable and error.errno in FULL_DISK_ERRNOS:
-                raise DiskFull(self.directory, error) from error
+            if is_refusable and error.errno in PASSING_ERRNOS:
+                raise self._refuse(error) from error
             raise self.fail(error) from error
 
     def _note_latest_epoch(self) -> None:
@@ -400,8 +426,7 @@ class LogState:
         try:
             job.run()
         except OSError as error:
-            # After a failed sync the kernel may have dropped the pages: trying again would lie.
-            raise self.fail(error) from error
+            raise self.abandon_flush(job, error) from error
         finally:
             job.release()
         self.finish_flush(job)
@@ -411,9 +436,9 @@ class LogState:
             self.flush()
 
     @property
-    def needs_flush(self) -> bool:
-        """Whether a rolled segment, or records older than `flush.ms`, wait to be synced."""
-        return self.recovery_point < self._active.base_offset or self.is_flush_due
+    def has_unsynced_segments(self) -> bool:
+        """Whether a rolled segment waits to be synced."""
+        return self.recovery_point < self._active.base_offset
 
     @property
     def is_flush_due(self) -> bool:
@@ -426,7 +451,7 @@ class LogState:
     def begin_flush(
         self, *, only_inactive: bool = False, is_closing: bool = False
     ) -> FlushJob | None:
-        """What to sync now; None if nothing. `finish_flush` must follow unless it failed.
+        """What to sync now; None if nothing. `finish_flush` or `abandon_flush` must follow.
 
         The active segment's indexes are left out, as a recovery would build them; but not when
         `is_closing`, as then the next start trusts them.
@@ -442,14 +467,15 @@ class LogState:
                 is_active = segment is self._active
                 if is_active and only_inactive:
                     continue
-                if is_closing or not is_active:
+                if is_closing and is_active:
                     segment.become_inactive()
+                if is_closing or not is_active:
                     segment.save_indexes()
                 job.add_segment(segment, with_indexes=is_closing or not is_active)
             job.paths += self._snapshots.take_unsynced()
         except OSError as error:
             job.release()
-            raise self.fail(error) from error
+            raise self._refuse_or_fail(error) from error
         if self._has_new_names or is_closing:
             job.directories.append(self.directory)
         if self._is_new_directory:
@@ -457,6 +483,16 @@ class LogState:
             job.directories.append(self.directory.rpartition("/")[0])
         self._has_new_names = self._is_new_directory = False
         return job
+
+    def abandon_flush(self, job: FlushJob, error: OSError) -> KafkaError:
+        """The job did not run to its end; what that means."""
+        if error.errno not in DESCRIPTOR_ERRNOS:
+            # After a failed sync the kernel may have dropped the pages: trying again would lie.
+            return self.fail(error)
+        self._has_new_names = True
+        self._is_new_directory = self._is_new_directory or len(job.directories) > 1
+        self._snapshots.put_back_unsynced(job.paths)
+        return self._refuse(error)
 
     def finish_flush(self, job: FlushJob) -> None:
         """The job ran: what it covered is durable, unless it was truncated meanwhile."""
@@ -475,7 +511,6 @@ class LogState:
                 self._producers.end_offset = Offset(self.log_end_offset)
                 self._snapshots.take(self._producers)
                 self._settle_replacement()
-                self.remove_deleted_files()
             except OSError as error:
                 raise self.fail(error) from error
             is_untouched = self._is_empty or (

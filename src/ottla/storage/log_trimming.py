@@ -8,13 +8,16 @@ by is written first.
 Part of PartitionLog; see `log_state` for who owns it.
 """
 
+from itertools import pairwise
+
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import Offset
-from ottla.storage.core.retention import SegmentFacts, decide_retention
+from ottla.storage.core.retention import Retention, SegmentFacts, decide_retention
 from ottla.storage.log_state import LogState
 from ottla.storage.producer_replay import (
     replay_segments,
 )
+from ottla.storage.segment import Segment
 
 
 class TrimmableLog(LogState):
@@ -108,22 +111,20 @@ class TrimmableLog(LogState):
             return False
         self.log_start_offset = offset
         self._producers.on_log_start_offset_incremented(Offset(offset))
-        self._keep_epochs(self._epochs.truncate_head(Offset(offset)))
+        # Not written now: whoever opens the log forgets them again.
+        self._epochs.truncate_head(Offset(offset))
+        self._note_latest_epoch()
         return True
 
-    def delete_old_segments(self, high_watermark: int) -> int:
-        """Delete what has outlived its retention; the number of segments."""
+    def advance_past_retention(self, high_watermark: int) -> Retention | None:
+        """Move the log start past what has outlived its retention; None if nothing has."""
         self._check_usable()
         config = self.config
+        segments = {segment.base_offset: segment for segment in self._segments}
         try:
-            facts = [
-                SegmentFacts(
-                    Offset(segment.base_offset), segment.size, segment.largest_timestamp_ms()
-                )
-                for segment in self._segments
-            ]
             retention = decide_retention(
-                facts,
+                [SegmentFacts(Offset(at), segment.size) for at, segment in segments.items()],
+                largest_timestamp_of=lambda at: segments[at].largest_timestamp_ms(),
                 is_delete_policy=config.is_deleted_by_retention,
                 retention_bytes=config.retention_bytes,
                 retention_ms=config.retention_ms,
@@ -132,15 +133,41 @@ class TrimmableLog(LogState):
                 log_start_offset=Offset(self.log_start_offset),
                 log_end_offset=Offset(self.log_end_offset),
             )
-            if not retention.deletions:
-                return 0
-            if retention.must_roll:
-                self.roll()
-            self.advance_log_start_offset(retention.log_start_offset)
-            # A power cut may undo any of the deletions, and leave a hole between the rest.
-            self._on_log_start_offset_advanced()
-            doomed = {base_offset for base_offset, _ in retention.deletions}
-            self._delete_segments([s for s in self._segments if s.base_offset in doomed])
         except OSError as error:
             raise self.fail(error) from error
-        return len(retention.deletions)
+        if not retention.deletions:
+            return None
+        self.advance_log_start_offset(retention.log_start_offset)
+        return retention
+
+    def roll_if_it_ends_at(self, log_start_offset: int) -> None:
+        """Close the active segment so that it can go, unless records came to it meanwhile."""
+        if self.log_end_offset == log_start_offset and self._active.size:
+            self.roll(is_doomed=True)
+
+    def delete_segments_below(self, offset: int, segments_max: int | None = None) -> int:
+        """Delete closed segments whose records all lie below `offset`; how many.
+
+        A power cut may undo any of the deletions and leave a hole between the rest, so the
+        caller has saved a log start offset at or above it, or deletes one at a time.
+        """
+        self._check_usable()
+        doomed: list[Segment] = []
+        for segment, following in pairwise(self._segments):
+            if following.base_offset > offset or len(doomed) == segments_max:
+                break
+            doomed.append(segment)
+        try:
+            self._delete_segments(doomed)
+        except OSError as error:
+            raise self.fail(error) from error
+        return len(doomed)
+
+    def delete_old_segments(self, high_watermark: int) -> int:
+        """All of it at once, for a log whose start offset nobody has to save."""
+        retention = self.advance_past_retention(high_watermark)
+        if retention is None:
+            return 0
+        if retention.must_roll:
+            self.roll_if_it_ends_at(retention.log_start_offset)
+        return self.delete_segments_below(retention.log_start_offset)

@@ -67,6 +67,11 @@ class ProducerSnapshotFiles:
         self._unsynced.clear()
         return paths
 
+    def put_back_unsynced(self, paths: Iterable[str]) -> None:
+        """The caller did not come to sync these after all."""
+        known = set(paths)
+        self._unsynced |= {offset for offset in self.offsets if self.path(offset) in known}
+
     def load_latest(
         self, producers: ProducerState, *, log_start_offset: int, end_offset: int, now_ms: int
     ) -> None:

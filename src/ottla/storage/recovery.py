@@ -40,7 +40,7 @@ from ottla.storage.core.index_bytes import CorruptIndexError
 from ottla.storage.core.leader_epochs import LeaderEpochs
 from ottla.storage.core.producer_state import BATCHES_KEPT_MAX, ProducerState
 from ottla.storage.core.time_index import NO_TIMESTAMP_MS
-from ottla.storage.failures import FULL_DISK_ERRNOS, DiskFull, LogDirFailure
+from ottla.storage.failures import PASSING_ERRNOS, DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.files.checkpoint import (
     LEADER_EPOCHS,
@@ -60,6 +60,7 @@ from ottla.storage.producer_replay import (
     replay_segments,
 )
 from ottla.storage.producer_snapshot_files import ProducerSnapshotFiles
+from ottla.storage.removals import Removals
 from ottla.storage.segment import Segment
 
 # Large enough that the calls cost nothing beside the CRC, small enough for the cache of a core.
@@ -79,6 +80,7 @@ class OpenOptions(NamedTuple):
     log_start_offset: int = 0
     producer_expiration_ms: int = 86_400_000
     is_verification_required: bool = False
+    leader_epoch: int | None = None  # begins at the end of the log
 
 
 def open_log(
@@ -91,20 +93,21 @@ def open_log(
     *,
     on_failure: Callable[[LogDirFailure], None] = lambda failure: None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
-    on_log_start_offset_advanced: Callable[[], None] = lambda: None,
+    on_refusal: Callable[[DiskFull], None] = lambda refusal: None,
+    removals: Removals | None = None,
 ) -> PartitionLog:
     """The log in `directory`, recovered if need be. Raises LogDirFailure.
 
     DiskFull if a recovery found no room for what it has to write; it may be tried again.
 
-    `on_failure` is told of later failures only; this one is the caller's to handle.
+    `on_failure` and `on_refusal` are told of later ones only; this one is the caller's to handle.
     """
     try:
         loader = _Loader(runtime, directory, options)
         loaded = loader.load()
         loader.hand_over(loaded.segments, pool)
     except (OSError, MalformedFileError, CorruptSegmentError) as error:
-        if isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
+        if isinstance(error, OSError) and error.errno in PASSING_ERRNOS:
             raise DiskFull(directory, error) from error
         raise LogDirFailure(directory.rpartition("/")[0], error) from error
     return PartitionLog(
@@ -117,7 +120,8 @@ def open_log(
         loaded=loaded,
         on_failure=on_failure,
         on_recovery_point_lowered=on_recovery_point_lowered,
-        on_log_start_offset_advanced=on_log_start_offset_advanced,
+        on_refusal=on_refusal,
+        removals=Removals(runtime) if removals is None else removals,
     )
 
 
@@ -137,15 +141,11 @@ class _Loader:
             is_verification_required=options.is_verification_required,
         )
         self._has_state = False
-        self._with_txn_index: set[int] = set()
 
     def load(self) -> LoadedLog:
         options = self._options
         files = settle_leftovers(self._disk, self._directory)
         self._snapshots.offsets = {file.offset for file in files if file.kind is FileKind.SNAPSHOT}
-        self._with_txn_index = {
-            file.offset for file in files if file.kind is FileKind.TRANSACTION_INDEX
-        }
         stored_epochs = self._load_epochs()
         segments = LogSegments(self._load_segments(files))
         has_new_names = not options.had_clean_shutdown
@@ -164,7 +164,7 @@ class _Loader:
         self._epochs.truncate_head(Offset(log_start_offset))
         if not options.had_clean_shutdown:
             self._restore_first_epochs(segments, log_start_offset)
-        self._save_epochs(stored_epochs)
+        self._save_epochs(stored_epochs, log_end_offset)
         segments.last.become_active(log_end_offset)
         self._load_producers(segments, log_start_offset, log_end_offset)
         recovery_point = min(options.recovery_point, log_end_offset)
@@ -181,6 +181,8 @@ class _Loader:
 
     def hand_over(self, segments: LogSegments, pool: FilePool) -> None:
         """The log is built: from now on its files belong to the broker's pool."""
+        # The log will ask for it, and this may be a thread, which must not use that pool.
+        _ = segments.last.first_timestamp_ms
         for segment in segments:
             segment.move_to(pool)
 
@@ -192,8 +194,10 @@ class _Loader:
             if file.offset not in bases and file.kind is not FileKind.SNAPSHOT:
                 self._disk.remove(f"{self._directory}/{file.offset:020d}{file.kind.value}")
         config = self._options.config
-        return [
-            Segment(
+        with_txn_index = {file.offset for file in files if file.kind is FileKind.TRANSACTION_INDEX}
+        segments = []
+        for base_offset in sorted(bases):
+            segment = Segment(
                 self._disk,
                 self._pool,
                 self._directory,
@@ -203,8 +207,9 @@ class _Loader:
                 index_bytes_max=config.segment_index_bytes,
                 created_ms=self._now_ms,
             )
-            for base_offset in sorted(bases)
-        ]
+            segment.has_txn_file = base_offset in with_txn_index
+            segments.append(segment)
+        return segments
 
     def _create_segment(self, base_offset: int) -> Segment:
         config = self._options.config
@@ -237,10 +242,21 @@ class _Loader:
         self._epochs, self._stored_epochs = LeaderEpochs(entries), LeaderEpochs(entries)
         return data
 
-    def _save_epochs(self, stored: bytes) -> None:
+    def _save_epochs(self, stored: bytes, log_end_offset: int) -> None:
+        known, latest = self._epochs.entries, self._epochs.latest
+        epoch = self._options.leader_epoch
+        if epoch is not None and (latest is None or epoch > latest.epoch):
+            self._epochs.assign(Epoch(epoch), Offset(log_end_offset))
         data = encode_leader_epochs(self._epochs.entries)
-        if data != stored and (stored or self._epochs.entries):
+        if data == stored or not (stored or self._epochs.entries):
+            return
+        try:
             self._disk.write_atomic(f"{self._directory}/{LEADER_EPOCHS}", data)
+        except OSError as error:
+            if error.errno not in PASSING_ERRNOS or epoch is None:
+                raise
+            # There is something to read; who appends in the new epoch has to save it first.
+            self._epochs = LeaderEpochs(known)
 
     def _restore_first_epochs(self, segments: LogSegments, log_start_offset: int) -> None:
         """Find epochs that were forgotten with segments whose deletion was then undone."""
@@ -275,15 +291,25 @@ class _Loader:
             if self._contradicts(segment, next_offset):
                 self._drop(segments, ordered[at:])
                 break
+            if at:
+                ordered[at - 1].forget_indexes()  # all of a large log would fill the memory
             if segment.base_offset not in unflushed and self._has_sound_txn_index(segment):
                 next_offset = None
                 continue
             scanned = self._recover_segment(segment, segments)
             next_offset = scanned.next_offset
-            if scanned.is_cut and not is_clean:
+            if scanned.is_cut and not is_clean and not self._goes_on(ordered, at + 1, next_offset):
                 self._drop(segments, ordered[at + 1 :])
                 break
         return segments.last.read_next_offset() if next_offset is None else next_offset
+
+    def _goes_on(self, ordered: list[Segment], at: int, next_offset: int) -> bool:
+        """Whether what was cut off was only the room that a segment had been given."""
+        return (
+            self._options.config.preallocate
+            and at < len(ordered)
+            and ordered[at].base_offset == next_offset
+        )
 
     def _contradicts(self, segment: Segment, next_offset: int | None) -> bool:
         """Whether a segment cannot follow one that was recovered up to `next_offset`."""
@@ -296,7 +322,7 @@ class _Loader:
         return not self._options.had_clean_shutdown and not self._options.config.is_compacted
 
     def _has_sound_txn_index(self, segment: Segment) -> bool:
-        if segment.base_offset not in self._with_txn_index:
+        if not segment.has_txn_file:
             return True
         try:
             segment.txn_index  # noqa: B018

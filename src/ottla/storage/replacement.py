@@ -20,7 +20,8 @@ from enum import Enum, auto
 
 from ottla.runtime.interfaces import Disk
 from ottla.storage.files.names import FileKind, FileState
-from ottla.storage.segment import INDEX_KINDS, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_indexes import INDEX_KINDS
 
 
 class Stage(Enum):

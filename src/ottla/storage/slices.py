@@ -13,6 +13,8 @@ from ottla.runtime.interfaces import Buffer, File
 SMALL_BYTES_MAX = 32 * 1024
 # Reads of a cold range pull it into the page cache in pieces of this size.
 _WARM_BLOCK_BYTES = 1 << 20
+# Available where later segments hold more: nobody needs to count that, or to wait for it.
+UNBOUNDED = 1 << 62
 
 
 class Pin(Protocol):
@@ -27,6 +29,7 @@ class LogSlice(NamedTuple):
     position: int
     length: int
     pin: Pin
+    available: int  # bytes that a reader without a limit would find here; see UNBOUNDED
 
     def release(self) -> None:
         """Must be called once, when the bytes are with the kernel or no longer wanted."""
@@ -82,7 +85,7 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-EMPTY_SLICE = LogSlice(_NOTHING, 0, 0, _NOTHING)
+EMPTY_SLICE = LogSlice(_NOTHING, 0, 0, _NOTHING, 0)
 
 
 def warm(log_slice: LogSlice) -> None:

@@ -40,9 +40,7 @@ class World:
         self.runtime = real_runtime(offload_threads=1)
         self.logs = LogManager(self.runtime, [str(directory)], config_of=lambda _: TopicConfig())
         self.logs.start()
-        self.replicas = ReplicaManager(
-            broker_id=ME, logs=self.logs, config_of=lambda _: TopicConfig()
-        )
+        self.replicas = ReplicaManager(broker_id=ME, logs=self.logs)
         self.timeout_ms = 60_000
         self.settings = ConsumerGroupSettings()
         read = topic("t", 2, 7)

@@ -62,9 +62,7 @@ class World:
         self.config = TopicConfig()
         self.logs = LogManager(self.runtime, [str(directory)], config_of=lambda _: self.config)
         self.logs.start()
-        self.replicas = ReplicaManager(
-            broker_id=ME, logs=self.logs, config_of=lambda _: self.config
-        )
+        self.replicas = ReplicaManager(broker_id=ME, logs=self.logs)
         self.unloaded: list[int] = []
         self.timeout_ms = 60_000
         self.linger_ms = LINGER_ADAPTIVELY_MS

@@ -14,7 +14,6 @@ from ottla.protocol.batches import (
     ControlType,
     Record,
     TimestampType,
-    assign_offsets,
     build_batch,
     check_batch,
     control_batch,
@@ -294,15 +293,6 @@ def test_counts_that_disagree_are_invalid(count: int, last_delta: int) -> None:
     with pytest.raises(KafkaError) as caught:
         check_batch(batch, 0, len(batch))
     assert caught.value.code == ErrorCode.INVALID_RECORD
-
-
-def test_assigning_offsets_leaves_the_crc_true() -> None:
-    batch = build_batch([Record(i, 5, b"k", b"v") for i in range(3)])
-    buffer = memoryview(bytearray(b"before" + batch))
-    assign_offsets(buffer, 6, 1000, 7)
-    header = check_batch(buffer, 6, len(buffer))
-    assert (header.base_offset, header.partition_leader_epoch) == (1000, 7)
-    assert [record.offset for record in iter_records(buffer[6:])] == [1000, 1001, 1002]
 
 
 def test_log_append_time_replaces_every_timestamp() -> None:

@@ -263,6 +263,27 @@ def test_a_file_transfer_fails_when_the_connection_ends(world: "World", end: str
     world.run(scenario())
 
 
+@pytest.mark.parametrize("kind", ["bytes", "file"])
+def test_what_the_peer_does_not_take_is_counted(world: "World", kind: str) -> None:
+    async def scenario() -> None:
+        async with Pair(world) as pair:
+            transport = pair.server.transport
+            assert pair.network.unsent_bytes(transport) == 0
+            pair.client.transport.pause_reading()
+            content = bytes(pair.big)
+            if kind == "bytes":
+                transport.write(content)
+            else:
+                pair.network.send_file(transport, b"", pair.file(content), 0, pair.big)
+            await asyncio.sleep(0.2)
+            assert 0 < pair.network.unsent_bytes(transport) <= pair.big
+            pair.client.transport.resume_reading()
+            await pair.client.until(pair.big)
+            assert pair.network.unsent_bytes(transport) == 0
+
+    world.run(scenario())
+
+
 def test_a_file_for_a_closed_connection_fails(world: "World") -> None:
     async def scenario() -> None:
         async with Pair(world) as pair:

@@ -1,6 +1,7 @@
 """One connection on a transport made of lists: frames in any pieces, answers in request order."""
 
 import asyncio
+from collections.abc import Callable
 from struct import pack, unpack_from
 
 import pytest
@@ -9,17 +10,22 @@ from hypothesis import strategies as st
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.connection import (
+    PENDING_ANSWERS_MAX,
+    Behind,
+    Connection,
+    Deferred,
+    FileRange,
+)
+from ottla.server.read_buffers import (
     BUFFER_BYTES,
     LARGE_BUFFER_BYTES,
     LENT_BUFFERS_MAX,
     LENT_LARGE_BUFFERS_MAX,
-    PENDING_ANSWERS_MAX,
     SMALL_BUFFER_BYTES,
-    Behind,
-    Connection,
-    Deferred,
     ReadBuffers,
 )
+
+HIGH_WATER_BYTES = 64 * 1024
 
 
 class FakeTransport(asyncio.Transport):
@@ -28,6 +34,7 @@ class FakeTransport(asyncio.Transport):
         self.written = bytearray()
         self.reading = True
         self.closed = False
+        self.on_full: Callable[[], None] | None = None  # the protocol's pause_writing
 
     def get_extra_info(self, name, default=None):
         return ("10.0.0.1", 4000) if name == "peername" else default
@@ -35,6 +42,8 @@ class FakeTransport(asyncio.Transport):
     def write(self, data) -> None:
         assert not self.closed
         self.written += data
+        if self.on_full is not None and len(self.written) > HIGH_WATER_BYTES:
+            self.on_full()
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -331,5 +340,109 @@ def test_draining_answers_what_is_under_way_and_then_closes() -> None:
         await asyncio.sleep(0)
         assert answers(transport.written) == [b"x"]
         assert transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_asks_and_does_not_read_is_not_answered_on_and_on() -> None:
+    """A small request may have a large answer: what waits to be read is bounded all the same."""
+
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        body = bytes(20_000)
+        owner.dispatch = lambda connection, header, buffer, end: body  # type: ignore[method-assign]  # large answers
+        transport.on_full = connection.pause_writing
+        request = frame("now", b"x")
+        count = BUFFER_BYTES // len(request)
+        feed(connection, transport, request * count)
+        bound = 256 * 1024
+        assert len(transport.written) <= bound
+        assert not transport.reading
+        total = 0
+        while total < count:  # it reads at last
+            found = answers(transport.written)
+            assert len(transport.written) <= bound
+            total += len(found)
+            transport.written.clear()
+            if total < count:
+                connection.resume_writing()
+        assert total == count
+        connection.resume_writing()
+        assert transport.reading
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("completes", ["long before", "just before", "after", "never"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_files_of_an_answer_are_given_back_once_when_the_client_is_gone(
+    completes: str, is_first: bool
+) -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        released: list[int] = []
+        parts = [b"head", FileRange(None, 0, 100_000, lambda: released.append(1))]  # type: ignore[arg-type]  # never sent
+        if not is_first:
+            feed(connection, transport, frame("produce", b"1"))  # is never answered
+        feed(connection, transport, frame("produce", b"2"))
+        future, _ = owner.waiting.pop()
+        if completes == "long before":
+            if is_first:
+                return  # it would have been sent
+            future.set_result(parts)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        elif completes == "just before":
+            future.set_result(parts)
+        connection.connection_lost(None)
+        if completes == "after":
+            future.set_result(parts)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(released) == (completes != "never")
+        assert future.cancelled() == (completes == "never")
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_came_in_part_wait_while_others_fill_the_bound() -> None:
+    async def scenario() -> None:
+        owner = Owner(asyncio.get_running_loop())
+        owner.buffers = ReadBuffers(queued_bytes_max=10_000)
+        large = frame("now", bytes(9_000))
+        pairs = []
+        for _ in range(4):
+            connection, transport = Connection(owner), FakeTransport()
+            connection.connection_made(transport)
+            pairs.append((connection, transport))
+            feed(connection, transport, large[:100])
+        # Two fit, as the last one may exceed the bound.
+        assert [transport.reading for _, transport in pairs] == [True, True, False, False]
+        small, small_transport = Connection(owner), FakeTransport()
+        small.connection_made(small_transport)
+        feed(small, small_transport, frame("now", b"whole"))
+        assert answers(small_transport.written) == [b"whole"]
+        feed(*pairs[0], large[100:])
+        await asyncio.sleep(0)
+        assert [transport.reading for _, transport in pairs] == [True, True, True, False]
+        pairs[3][0].connection_lost(None)
+        pairs[1][0].connection_lost(None)
+        feed(*pairs[2], large[100:] + large[:50])
+        await asyncio.sleep(0)
+        feed(*pairs[2], large[50:])
+        assert len(answers(pairs[2][1].written)) == 2
+        assert owner.buffers._queued_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    async def scenario() -> None:
+        owner = Owner(asyncio.get_running_loop())
+        for _ in range(50):
+            connection, transport = Connection(owner), FakeTransport()
+            connection.connection_made(transport)
+            feed(connection, transport, frame("now", bytes(100_000))[:100])
+            assert transport.reading
 
     asyncio.run(scenario())

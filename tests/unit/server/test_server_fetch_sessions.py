@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import FetchPartition, FetchPartitionResult
-from ottla.server.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
+from ottla.server.fetch_sessions import EVICTION_MS, UNKNOWN_PARTITIONS_MAX, FetchSessions, Wanted
 
 
 def sessions(slots_max: int = 2) -> FetchSessions:
@@ -136,3 +136,23 @@ def test_a_session_means_what_a_client_that_repeats_everything_would_ask(operati
             oracle.pop(key, None)
         asked = {(topic, one.partition): one.fetch_offset for topic, one in context.wanted}
         assert asked == oracle
+
+
+def test_partitions_that_are_made_up_get_no_session() -> None:
+    cache = FetchSessions(2, count(100).__next__, lambda: 50)
+    bound = UNKNOWN_PARTITIONS_MAX + 50
+    many = [wanted("a", index) for index in range(bound + 1)]
+    assert begin(cache, 0, 0, *many).session_id == 0
+    assert begin(cache, 0, 0, wanted("x" * 250, 0)).session_id == 0
+    assert len(cache) == 0
+    session_id = begin(cache, 0, 0, *many[:-1]).session_id
+    assert session_id
+    begin(cache, session_id, 1)
+    with pytest.raises(KafkaError) as refusal:
+        begin(cache, session_id, 2, many[-1])
+    assert refusal.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+    session_id = begin(cache, 0, 0, wanted("a", 0)).session_id
+    with pytest.raises(KafkaError):
+        begin(cache, session_id, 1, wanted("x" * 250, 0))
+    assert len(cache) == 0

@@ -5,8 +5,9 @@ import struct
 
 from ottla.protocol.api import ApiKey
 from ottla.runtime.real import real_runtime, run
-from ottla.server.connection import ReadBuffers
-from ottla.server.listener import Acceptor, ConnectionLimits
+from ottla.server.connection_limits import ConnectionLimits
+from ottla.server.listener import Acceptor
+from ottla.server.read_buffers import ReadBuffers
 
 FRAME = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 1, -1)
 
@@ -23,7 +24,7 @@ def test_early_connection_is_answered_when_the_broker_opens() -> None:
             real_runtime(),
             "PLAINTEXT",
             dispatch,
-            ConnectionLimits(10, 10, {}),
+            ConnectionLimits(),
             ReadBuffers(),
             request_bytes_max=1_000,
             idle_ms_max=60_000,

@@ -202,7 +202,8 @@ def test_a_log_that_cannot_be_read_is_left_and_others_are_cleaned() -> None:
     with Simulation(seed=1) as simulation:
         world = CompactionWorld(simulation)
         broken = TopicPartition("broken", 0)
-        log = world.manager.get_or_create(broken, TOPIC_ID, CONFIG)
+        world.manager.create(broken, TOPIC_ID)
+        log = world.manager.get(broken)
         for _ in range(30):
             log.append_as_leader(build_batch([Record(0, 1, b"k", bytes(200))]), leader_epoch=0)
         log.flush()
@@ -457,7 +458,9 @@ def test_a_follower_copies_a_cleaned_log_with_its_holes() -> None:
             world.end_transaction(101, commit=n % 2 == 0)
         world.roll()
         world.clean()
-        follower = world.manager.get_or_create(TopicPartition("copy", 0), TOPIC_ID, CONFIG)
+        copy = TopicPartition("copy", 0)
+        world.manager.create(copy, TOPIC_ID)
+        follower = world.manager.get(copy)
         for _, batch in world.batches():
             follower.append_as_follower(batch)
         assert world.batches(follower) == world.batches()

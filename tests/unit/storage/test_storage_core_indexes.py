@@ -163,10 +163,6 @@ def test_entries_out_of_order_or_out_of_reach_are_refused() -> None:
     for timestamp, offset in ((4, BASE + 6), (6, BASE + 4), (6, BASE + 2**31)):
         with pytest.raises(InvariantError):
             times.maybe_append(timestamp, Offset(offset))
-    assert offsets.can_append(Offset(BASE + 2**31 - 1))
-    assert not offsets.can_append(Offset(BASE + 2**31))
-    assert offsets.can_append(BASE)
-    assert not offsets.can_append(Offset(BASE - 1))
     with pytest.raises(IndexError):
         offsets.entry(1)
     with pytest.raises(IndexError):

@@ -117,12 +117,6 @@ def test_head_truncated_to_the_log_end_keeps_the_latest_epoch() -> None:
     assert cache.entries == entries_of((2, 30))
 
 
-def test_a_part_of_the_log_knows_its_own_epochs_only() -> None:
-    cache = LeaderEpochs(entries_of((1, 0), (2, 10), (4, 20)))
-    assert cache.in_range(Offset(12), Offset(20)) == entries_of((2, 12))
-    assert cache.entries == entries_of((1, 0), (2, 10), (4, 20))
-
-
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])
 def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> None:
     with pytest.raises(ValueError, match="must be >= 0"):

@@ -1,5 +1,7 @@
 """Retention against a model that deletes one segment at a time and looks again."""
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +16,20 @@ from ottla.storage.core.retention import (
 NOW_MS = 1000
 
 
-def segments_of(*facts: tuple[int, int, int]) -> list[SegmentFacts]:
-    return [SegmentFacts(Offset(base), size, timestamp) for base, size, timestamp in facts]
+class Stamped(NamedTuple):
+    """A segment and its largest timestamp."""
+
+    base_offset: Offset
+    size_bytes: int
+    largest_timestamp_ms: int
+
+
+def segments_of(*facts: tuple[int, int, int]) -> list[Stamped]:
+    return [Stamped(Offset(base), size, timestamp) for base, size, timestamp in facts]
 
 
 def decide(
-    segments: list[SegmentFacts],
+    segments: list[Stamped],
     *,
     policy_delete: bool = True,
     retention_bytes: int = -1,
@@ -28,8 +38,10 @@ def decide(
     log_start: int = 0,
     log_end: int = 30,
 ) -> Retention:
+    timestamps = {one.base_offset: one.largest_timestamp_ms for one in segments}
     return decide_retention(
-        segments,
+        [SegmentFacts(one.base_offset, one.size_bytes) for one in segments],
+        largest_timestamp_of=timestamps.__getitem__,
         is_delete_policy=policy_delete,
         retention_bytes=retention_bytes,
         retention_ms=retention_ms,
@@ -112,7 +124,7 @@ def test_each_limit_counts_what_the_one_before_it_left() -> None:
 
 
 def one_at_a_time(
-    segments: list[SegmentFacts],
+    segments: list[Stamped],
     *,
     retention_bytes: int,
     retention_ms: int,
@@ -138,7 +150,7 @@ def one_at_a_time(
                 break
             if len(left) == 1:
                 rolled = True
-                left.append(SegmentFacts(Offset(log_end), 0, -1))
+                left.append(Stamped(Offset(log_end), 0, -1))
             gone.append(int(left.pop(0).base_offset))
             if rule != "start":
                 start = max(start, left[0].base_offset)
@@ -167,10 +179,10 @@ def test_decisions_agree_with_deleting_one_at_a_time(
 ) -> None:
     base, segments = 0, []
     for count, size, timestamp in facts:
-        segments.append(SegmentFacts(Offset(base), size, timestamp))
+        segments.append(Stamped(Offset(base), size, timestamp))
         base += count
     if has_empty_active:
-        segments.append(SegmentFacts(Offset(base), 0, 0))
+        segments.append(Stamped(Offset(base), 0, 0))
     limits = {
         "retention_bytes": retention_bytes,
         "retention_ms": retention_ms,

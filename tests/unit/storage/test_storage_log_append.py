@@ -1,18 +1,22 @@
 """What a leader takes, what it refuses, and what a refusing disk leaves behind."""
 
 from dataclasses import replace
+from struct import pack_into
 from uuid import UUID
 
 import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import (
+    LAST_OFFSET_DELTA_AT,
+    RECORDS_COUNT_AT,
     ControlType,
     Record,
     TimestampType,
     build_batch,
     check_batch,
     control_batch,
+    iter_batches,
     iter_records,
     set_max_timestamp,
     write_crc,
@@ -21,12 +25,15 @@ from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
+from ottla.runtime.simulated.inodes import Survival
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.batch_validation import RecordsRefusedError
 from ottla.storage.failures import DiskFull, LogDirFailure
 from ottla.storage.file_pool import FilePool
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
+from ottla.storage.timestamp_lookup import MAX_TIMESTAMP
+from support.log_lookups import find_timestamp
 
 DIRECTORY = "/logs/t-0"
 
@@ -165,6 +172,41 @@ def test_a_topic_with_its_own_codec_packs_batches_anew() -> None:
     assert bench.content().endswith(kept)
 
 
+COMPACTED = TopicConfig(cleanup_policy=frozenset({"compact"}))
+
+
+@pytest.mark.parametrize(
+    ("config", "codec"),
+    [
+        (TopicConfig(compression_type="zstd"), Codec.NONE),
+        (TopicConfig(compression_type="zstd"), Codec.GZIP),
+        (TopicConfig(compression_type="uncompressed"), Codec.GZIP),
+        (COMPACTED, Codec.GZIP),
+    ],
+)
+@pytest.mark.parametrize("claimed", [-5, 0, 7, 1 << 30])
+def test_records_that_lie_about_their_offsets_do_not_move_the_log_end(
+    config: TopicConfig, codec: Codec, claimed: int
+) -> None:
+    bench = Bench(config)
+    bench.log.append_as_leader(bench.batch(4), leader_epoch=0)
+    lie = build_batch(
+        [Record(offset, bench.now_ms, b"k", b"%d" % offset) for offset in (0, 1, claimed)],
+        codec=codec,
+        last_offset_delta=2,
+    )
+    result = bench.log.append_as_leader(lie, leader_epoch=0)
+    assert (result.base_offset, result.last_offset) == (4, 6)
+    assert bench.log.log_end_offset == 7
+    bench.log.append_as_leader(bench.batch(1), leader_epoch=0)
+    stored = bench.content()
+    assert [
+        record.offset
+        for at, header in iter_batches(stored)
+        for record in iter_records(stored[at : at + header.size_bytes])
+    ] == list(range(8))
+
+
 def test_a_compacted_topic_wants_keys() -> None:
     bench = Bench(TopicConfig(cleanup_policy=frozenset({"compact"})))
     bench.log.append_as_leader(bench.batch(2), leader_epoch=0)
@@ -257,6 +299,40 @@ def test_a_full_disk_refuses_one_append_and_the_log_goes_on() -> None:
     assert bench.open(TopicConfig()).log_end_offset == 2
 
 
+@pytest.mark.parametrize("left", range(4))
+def test_a_log_without_descriptors_refuses_and_loses_nothing(left: int) -> None:
+    config = TopicConfig(segment_bytes=400, flush_messages=1)
+    bench = Bench(config)
+    log = bench.log
+    stored = [bytes(bench.batch(size=n)) for n in range(8)]
+    for n in range(0, 8, 2):
+        log.append_as_leader(bytearray(stored[n]), leader_epoch=n)
+        bench.disk.limit_open_files(left)
+        before = log.log_end_offset
+        try:
+            log.append_as_leader(bytearray(stored[n + 1]), leader_epoch=n + 1)
+        except DiskFull:
+            # It may be there all the same: then only the sync was refused.
+            assert log.log_end_offset in (before, before + 1)
+        for offset in range(log.log_end_offset):
+            try:
+                log.read(offset, 1, end_offset=log.log_end_offset, at_least_one=True).release()
+            except DiskFull:
+                continue
+        bench.disk.limit_open_files(None)
+        if log.log_end_offset == before:
+            log.append_as_leader(bytearray(stored[n + 1]), leader_epoch=n + 1)
+    assert not bench.failures
+    log.flush()
+    bench.simulation.power_loss("a", Survival.NOTHING)
+    bench.log = bench.open(config, clean=False)
+    assert bench.log.log_end_offset == 8
+    for n, batch in enumerate(stored):
+        part = bench.log.read(n, 1, end_offset=8, at_least_one=True)
+        assert part.read()[16:] == batch[16:]
+        part.release()
+
+
 @pytest.mark.parametrize("space", range(0, 1_200, 60))
 def test_a_disk_that_fills_up_anywhere_in_a_roll_loses_nothing(space: int) -> None:
     config = TopicConfig(segment_bytes=400, index_interval_bytes=50)
@@ -326,14 +402,14 @@ def test_a_timestamp_leads_to_the_first_record_at_or_after_it() -> None:
         records = [Record(n, stamp, b"k", b"v" * 40) for n, stamp in enumerate(pair)]
         bench.log.append_as_leader(build_batch(records, codec=codec), leader_epoch=at // 10)
     for wanted in range(0, 95, 5):
-        found = bench.log.offset_for_timestamp(wanted)
+        found = find_timestamp(bench.log, wanted)
         expected = next((n for n, stamp in enumerate(stamps) if stamp >= wanted), None)
         assert (None if found is None else found.offset) == expected, wanted
-    assert bench.log.offset_for_timestamp(91) is None
-    largest = bench.log.offset_of_max_timestamp()
+    assert find_timestamp(bench.log, 91) is None
+    largest = find_timestamp(bench.log, MAX_TIMESTAMP)
     assert largest == (90, 5, 0)
     bench.log.advance_log_start_offset(6)
-    found = bench.log.offset_for_timestamp(90)
+    found = find_timestamp(bench.log, 90)
     assert found is not None
     assert found.offset == 15
 
@@ -349,3 +425,110 @@ def test_a_slice_stays_readable_after_its_segment_is_gone() -> None:
     part.release()
     with pytest.raises(ValueError, match="released more often"):
         part.release()
+
+
+@pytest.mark.parametrize("index_bytes", [4, 8, 11, 12, 16, 20, 23, 24, 36])
+def test_however_small_the_indexes_are_the_log_rolls_and_goes_on(index_bytes: int) -> None:
+    config = TopicConfig(segment_index_bytes=index_bytes, index_interval_bytes=0)
+    bench = Bench(config)
+    batches = [bytes(bench.batch(size=n)) for n in range(12)]
+    for batch in batches:
+        bench.log.append_as_leader(bytearray(batch), leader_epoch=0)
+    assert bench.log.segment_count >= 3
+    follower = Bench(config)
+    follower.log.append_as_follower(_everything(bench))
+    for log in (bench.log, follower.log):
+        assert log.log_end_offset == 12
+        assert find_timestamp(log, bench.now_ms) == (bench.now_ms, 0, 0)
+        log.close()
+    bench.log = bench.open(config)
+    assert _everything(bench) == _everything(follower)
+    assert bench.log.log_end_offset == 12
+
+
+def _everything(bench: Bench) -> bytes:
+    if bench.log.is_closed:
+        bench.log = bench.open(bench.log.config)
+    found, offset = b"", 0
+    while offset < bench.log.log_end_offset:
+        part = bench.log.read(
+            offset, 1 << 20, end_offset=bench.log.log_end_offset, at_least_one=True
+        )
+        found += part.read()
+        part.release()
+        offset = [header for _, header in iter_batches(found)][-1].next_offset
+    return found
+
+
+def test_a_preallocated_segment_has_its_size_at_once_and_is_trimmed_when_it_ends() -> None:
+    config = TopicConfig(segment_bytes=1_000, preallocate=True)
+    bench = Bench(config)
+
+    def sizes() -> list[int]:
+        disk = bench.simulation.runtime("a").disk
+        names = [name for name in disk.listdir(DIRECTORY) if name.endswith(".log")]
+        return [disk.size(f"{DIRECTORY}/{name}") for name in names]
+
+    assert sizes() == []
+    batches = [bytes(bench.batch(size=200)) for _ in range(7)]
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    assert sizes() == [1_000]
+    for batch in batches[1:]:
+        bench.log.append_as_leader(bytearray(batch), leader_epoch=0)
+    size = len(batches[0])
+    assert sizes() == [3 * size, 3 * size, 1_000]
+    assert bench.log.size_bytes() == 7 * size
+    assert [len(part) for part in (_everything(bench),)] == [7 * size]
+    bench.simulation.crash("a")
+    bench.log = bench.open(config, clean=False)
+    assert bench.log.log_end_offset == 7
+    assert sizes() == [3 * size, 3 * size, size]
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    bench.log.roll()
+    bench.log.append_as_leader(bytearray(batches[0]), leader_epoch=0)
+    bench.log.close()
+    assert sizes() == [3 * size, 3 * size, 2 * size, size]
+    assert bench.open(config).log_end_offset == 9
+
+
+def _claiming(bench: Bench, records: int, claimed: int, codec: Codec) -> bytearray:
+    batch = bench.batch(records, codec=codec)
+    pack_into(">i", batch, LAST_OFFSET_DELTA_AT, claimed - 1)
+    pack_into(">i", batch, RECORDS_COUNT_AT, claimed)
+    write_crc(batch, 0)
+    return batch
+
+
+@pytest.mark.parametrize("claimed", [1, 2, 4, 900])
+def test_a_compressed_batch_with_a_false_count_harms_only_its_own_readers(claimed: int) -> None:
+    config = TopicConfig(segment_bytes=2_000, index_interval_bytes=100)
+    bench = Bench(config)
+    before, after = bench.batch(2), bench.batch(2)
+    bench.log.append_as_leader(before, leader_epoch=0)
+    lie = _claiming(bench, 3, claimed, Codec.GZIP)
+    assert bench.log.append_as_leader(lie, leader_epoch=0).last_offset == 1 + claimed
+    bench.simulation.clock("a").jump(1_000)
+    bench.now_ms += 1_000
+    late = bench.batch(2)
+    bench.log.append_as_leader(late, leader_epoch=0)
+    bench.log.append_as_leader(after, leader_epoch=0)
+    end = 2 + claimed + 4
+    for _ in range(2):
+        assert bench.log.log_end_offset == end
+        assert bench.content() == before + lie + late + after
+        found = find_timestamp(bench.log, bench.now_ms)
+        assert found is not None
+        assert found.offset == 2 + claimed
+        assert find_timestamp(bench.log, MAX_TIMESTAMP) is not None
+        found = find_timestamp(bench.log, bench.now_ms - 998)
+        assert found is not None
+        assert found.offset >= 2
+        bench.simulation.crash("a")
+        bench.log = bench.open(config, clean=False)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_compressed_batch_claims_no_more_than_can_be_decompressed(codec: Codec) -> None:
+    bench = Bench()
+    assert _code(bench, _claiming(bench, 3, 2**31 - 1, codec)) is ErrorCode.INVALID_RECORD
+    assert _code(bench, _claiming(bench, 3, 20_000_000, codec)) is ErrorCode.INVALID_RECORD

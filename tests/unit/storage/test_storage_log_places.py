@@ -4,7 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from ottla.config.topic import TopicConfig
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.storage.failures import DiskFull, LogDirFailure
@@ -40,7 +39,7 @@ def test_of_two_logs_the_one_of_the_living_topic_is_taken_and_recovered(living: 
     house = House()
     for path in DIRS:
         topic_id = NEW if path == living else OLD
-        house.start(path).get_or_create(PARTITION, topic_id, TopicConfig())
+        house.start(path).create(PARTITION, topic_id)
     handle = house.start().create(PARTITION, NEW, is_new=False)
     assert (handle.directory.path, handle.needs_recovery) == (living, True)
     assert handle.topic_id == NEW
@@ -50,7 +49,7 @@ def test_of_two_logs_the_one_of_the_living_topic_is_taken_and_recovered(living: 
 def test_of_two_logs_of_one_topic_the_recorded_one_is_taken(recorded: str) -> None:
     house = House()
     for path in DIRS:
-        house.start(path).get_or_create(PARTITION, NEW, TopicConfig())
+        house.start(path).create(PARTITION, NEW)
     logs = house.start()
     handle = logs.create(PARTITION, NEW, directory_id=IDS[recorded], is_new=False)
     assert handle.directory.path == recorded

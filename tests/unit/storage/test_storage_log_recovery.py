@@ -12,13 +12,16 @@ from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
 from ottla.runtime.real import real_runtime
 from ottla.storage.file_pool import FilePool
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
+from support.log_lookups import find_timestamp
 
 CONFIG = TopicConfig(segment_bytes=1_000, index_interval_bytes=100, retention_ms=-1)
 COMPACTED = TopicConfig(
     segment_bytes=1_000, index_interval_bytes=100, cleanup_policy=frozenset({"compact"})
 )
+
 BATCH_BYTES = 170
 PER_SEGMENT = 5
 
@@ -152,7 +155,7 @@ def test_damaged_indexes_are_built_anew(place: Place, suffix: str, damage: str) 
     log = place.open(clean=True)
     assert _values(log) == list(range(12))
     for n in range(12):
-        found = log.offset_for_timestamp(1_000 + n)
+        found = find_timestamp(log, 1_000 + n)
         assert found is not None
         assert found.offset == n
     log.append_as_leader(build_batch([Record(0, 5_000, None, b"")]), leader_epoch=9)
@@ -241,3 +244,32 @@ def test_a_log_whose_files_were_lost_starts_where_it_was_deleted_to(place: Place
         40,
         False,
     )
+
+
+def test_indexes_of_closed_segments_stay_in_memory_only_while_there_is_room(place: Place) -> None:
+    pool = FilePool(place.runtime.disk)
+    pool.indexes = IndexCache(bytes_max=300)
+    log = open_log(
+        place.runtime,
+        pool,
+        TopicPartition("t", 0),
+        UUID(int=5),
+        str(place.directory),
+        OpenOptions(CONFIG, True),
+    )
+
+    def loaded_bytes() -> int:
+        return sum(segment.index_bytes() for segment in log.segments[:-1])
+
+    for n in range(300):
+        batch = build_batch([Record(0, 1_000 + n, None, bytes(100))])
+        log.append_as_leader(batch, leader_epoch=0)
+    assert len(log.segments) > 30
+    assert 0 < loaded_bytes() <= 300
+    assert _values(log) == [0] * 300
+    assert loaded_bytes() <= 300
+    log.close()
+    log = place.open(clean=False)
+    assert loaded_bytes() == 0
+    assert log.log_end_offset == 300
+    assert log.segments[0].max_timestamp.timestamp_ms > 0

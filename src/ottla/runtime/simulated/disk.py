@@ -58,6 +58,7 @@ class SimulatedDisk:
         self._io_failures: list[tuple[str, bool, bool]] = []
         self._sync_failures: dict[str, int] = {}
         self._space_left: int | None = None
+        self._open_files_max: int | None = None
         self.locks: dict[FileNode, Incarnation] = {}
 
     def on_operation(self, callback: OnOperation) -> None:
@@ -87,10 +88,15 @@ class SimulatedDisk:
         """Answer ENOSPC once files have grown by so much more; None lifts the limit."""
         self._space_left = growth_bytes
 
+    def limit_open_files(self, count: int | None) -> None:
+        """Answer EMFILE to a process that has so many files open; None lifts the limit."""
+        self._open_files_max = count
+
     def heal(self) -> None:
         self._io_failures.clear()
         self._sync_failures.clear()
         self._space_left = None
+        self._open_files_max = None
 
     def lose_power(self, survival: Survival | None = None) -> None:
         """Fall back to what was saved, and of the rest to what the seed lets survive."""
@@ -151,13 +157,17 @@ class SimulatedDisk:
         self._space_left -= granted
         return granted
 
+    def check_descriptors(self, open_count: int, path: str) -> None:
+        if self._open_files_max is not None and open_count >= self._open_files_max:
+            raise _error(errno.EMFILE, path)
+
     def _check_power(self) -> None:
         if not self._has_power:
             raise PowerCut("the disk has no power")
 
 
 class SimulatedFile:
-    __slots__ = ("_disk", "_incarnation", "_is_open", "_is_writable", "_node", "path")
+    __slots__ = ("_disk", "_incarnation", "_is_open", "_is_writable", "_node", "_on_close", "path")
 
     def __init__(
         self,
@@ -167,8 +177,10 @@ class SimulatedFile:
         node: FileNode,
         *,
         writable: bool,
+        on_close: Callable[[], None],
     ) -> None:
         self.path = path
+        self._on_close = on_close
         self._disk = disk
         self._incarnation = incarnation
         self._node = node
@@ -223,7 +235,9 @@ class SimulatedFile:
         self._disk.changed()
 
     def close(self) -> None:
-        self._is_open = False
+        if self._is_open:
+            self._is_open = False
+            self._on_close()
 
     def _write(self, data: bytes, offset: int) -> None:
         self._check(writing=True)
@@ -267,9 +281,10 @@ class MountedDisk:
     def __init__(self, disk: SimulatedDisk, incarnation: Incarnation) -> None:
         self._disk = disk
         self._incarnation = incarnation
+        self.open_count = 0
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> SimulatedFile:
-        path = self._reading(path)
+        path = self._opening(path)
         node = self._find(path)
         if node is None:
             if not create:
@@ -277,10 +292,21 @@ class MountedDisk:
             node = self._create(path)
         if isinstance(node, DirectoryNode):
             raise _error(errno.EISDIR, path)
-        return SimulatedFile(self._disk, self._incarnation, path, node, writable=writable)
+        self.open_count += 1
+        return SimulatedFile(
+            self._disk,
+            self._incarnation,
+            path,
+            node,
+            writable=writable,
+            on_close=self._on_file_closed,
+        )
+
+    def _on_file_closed(self) -> None:
+        self.open_count -= 1
 
     def read_bytes(self, path: str) -> bytes:
-        return bytes(self._file(self._reading(path)).visible)
+        return bytes(self._file(self._opening(path)).visible)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         path = self._reading(path)
@@ -360,7 +386,7 @@ class MountedDisk:
         self._unlink("rmdir", path)
 
     def sync_dir(self, path: str) -> None:
-        path = self._reading(path)
+        path = self._opening(path)
         directory = self._directory(path)
         self._disk.changing("sync_dir", path)
         if self._disk.take_sync_failure(path):
@@ -387,6 +413,11 @@ class MountedDisk:
         self._incarnation.check()
         path = _absolute(path)
         self._disk.reading(path)
+        return path
+
+    def _opening(self, path: str) -> str:
+        path = self._reading(path)
+        self._disk.check_descriptors(self.open_count, path)
         return path
 
     def _create(self, path: str) -> FileNode:

@@ -279,6 +279,10 @@ class NodeNetwork:
         self._network = network
         self._incarnation = incarnation
 
+    async def resolve(self, host: str) -> list[str]:
+        self._incarnation.check()
+        return [host]
+
     async def listen(
         self,
         factory: ProtocolFactory,
@@ -312,6 +316,11 @@ class NodeNetwork:
         sending = transport.send_file(head, file, offset, count, tail)
         is_sent = sending.done() and not sending.cancelled() and sending.exception() is None
         return None if is_sent else sending
+
+    def unsent_bytes(self, transport: asyncio.Transport) -> int:
+        if not isinstance(transport, SimulatedTransport):
+            raise TypeError("not a transport of this simulation")
+        return transport.unsent_bytes()
 
 
 def _context_of(incarnation: Incarnation) -> Context:

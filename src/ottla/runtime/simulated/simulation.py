@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 # A scenario that is not over after a virtual day waits for something that will not come.
 VIRTUAL_SECONDS_MAX = 86_400.0
+# Of a node; `SimulatedDisk.limit_open_files` takes them away.
+DESCRIPTORS_MAX = 20_000
 
 
 class _Node:
@@ -93,6 +95,7 @@ class Simulation:
                 disk=MountedDisk(machine.disk, incarnation),
                 network=NodeNetwork(self.network, incarnation),
                 offload=SimulatedOffload(self._stream(f"offload/{incarnation!r}"), incarnation),
+                descriptors_max=DESCRIPTORS_MAX,
             )
         return machine.runtime
 

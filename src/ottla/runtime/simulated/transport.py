@@ -151,6 +151,10 @@ class SimulatedTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self._outgoing_bytes
 
+    def unsent_bytes(self) -> int:
+        part = self._file_part
+        return self._outgoing_bytes + (0 if part is None else part.count)
+
     def write(self, data: Buffer) -> None:
         self.incarnation.check()
         if self._file_part is not None and not self._is_closing:

@@ -8,13 +8,14 @@ only compacted refuses: its start must not move past what compaction keeps.
 from typing import Any
 
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.ids import NO_EPOCH
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
 HIGH_WATERMARK = -1
 
 
-def handle(services: Services, call: Call, request: Any) -> Fields:
+async def handle(services: Services, call: Call, request: Any) -> Fields:
     topics: dict[str, dict[int, Any]] = {}
     for topic in request.topics:
         # Of a partition that is named twice, Kafka takes the last word.
@@ -24,17 +25,19 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         "topics": [
             {
                 "name": name,
-                "partitions": [_delete(services, name, asked) for asked in partitions.values()],
+                "partitions": [
+                    await _delete(services, name, asked) for asked in partitions.values()
+                ],
             }
             for name, partitions in topics.items()
         ]
     }
 
 
-def _delete(services: Services, topic: str, asked: Any) -> Fields:
+async def _delete(services: Services, topic: str, asked: Any) -> Fields:
     index = asked.partition_index
     try:
-        low_watermark = _advance(services, topic, index, asked.offset)
+        low_watermark = await _advance(services, topic, index, asked.offset)
     except KafkaError as error:
         return {"partition_index": index, "low_watermark": -1, "error_code": error.code}
     return {
@@ -44,10 +47,11 @@ def _delete(services: Services, topic: str, asked: Any) -> Fields:
     }
 
 
-def _advance(services: Services, topic: str, index: int, offset: int) -> int:
+async def _advance(services: Services, topic: str, index: int, offset: int) -> int:
     partition = services.replicas.partition(topic, index)
-    partition.check_epoch(-1)
-    log = partition.log
+    partition.check_epoch(NO_EPOCH)
+    log = await partition.open()
+    partition.check_epoch(NO_EPOCH)
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     target = partition.high_watermark if offset == HIGH_WATERMARK else offset

@@ -12,16 +12,14 @@ from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 from ottla.storage.log_manager import LogDirDescription
 
-UNKNOWN_BYTES = -1
 
-
-def handle(services: Services, call: Call, request: Any) -> Fields:
+async def handle(services: Services, call: Call, request: Any) -> Fields:
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return {
         "error_code": ErrorCode.NONE,
-        "results": [_describe(one, wanted) for one in services.logs.describe()],
+        "results": [_describe(one, wanted) for one in await services.logs.describe()],
     }
 
 

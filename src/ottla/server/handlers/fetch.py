@@ -5,13 +5,14 @@ the file to the socket without passing through Python where they are large. Foll
 same way with a replica id; their fetch offset is what moves the high watermark.
 
 With fewer than `min_bytes` at hand the request waits, watching its partitions, at most
-`max_wait_ms`. An error, a diverging epoch or a full answer is sent at once. Ranges that the page
-cache does not hold are read by a thread first, so that one consumer of old data does not hold
-up the others.
+`max_wait_ms`. An error, a diverging epoch or records of an older segment are sent at once.
+Ranges that the page cache does not hold are read by a thread first, so that one consumer of old
+data does not hold up the others.
 """
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TypeAlias
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
@@ -30,13 +31,19 @@ from ottla.replication.purgatory import DelayedOperation
 from ottla.server.connection import Answer, Connection, Deferred, Expected, FileRange, Part
 from ottla.server.fetch_sessions import Context, TopicKey
 from ottla.server.services import Services
-from ottla.storage.slices import SMALL_BYTES_MAX, LogSlice, warm
+from ottla.storage.slices import SMALL_BYTES_MAX, UNBOUNDED, LogSlice, warm
+from ottla.storage.would_wait import Prepare, WouldWait, prepare_all
 
 LEADER_FROM = 16  # the field is older, but only with KIP-951 do brokers fill it in
 _ISOLATIONS = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _ERROR_NONE = int(ErrorCode.NONE)
 _FETCH = int(ApiKey.FETCH)
+# How often threads are asked for what lies cold: a log, an index, two places in a file. Whoever
+# needs more, as pages go faster than they come, waits for the disk.
+PREPARATIONS_MAX = 8
+
+_Key: TypeAlias = tuple[TopicKey, int]
 
 
 def handle(
@@ -72,10 +79,7 @@ def handle(
             ),
             may_wait=False,
         )
-    fetch = _Fetch(services, header, request, context)
-    if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
-        return fetch.answer()
-    return Deferred(fetch.wait())
+    return _Fetch(services, header, request, context).begin()
 
 
 def _expected(services: Services, repeated: RepeatedFetch) -> Expected:
@@ -91,7 +95,8 @@ def _expected(services: Services, repeated: RepeatedFetch) -> Expected:
         correlation_id, offset = asked
         name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
         partition = partitions.get((name, index))
-        if partition is None:
+        counters = topics.get(name)
+        if partition is None or counters is None:
             return None
         found = partition.read_small(
             offset,
@@ -106,7 +111,6 @@ def _expected(services: Services, repeated: RepeatedFetch) -> Expected:
         if length < repeated.min_bytes:
             return None
         requests[_FETCH] += 1
-        counters = topics[name]
         counters.fetch_requests += 1
         counters.bytes_out += length
         return repeated.encode_answer(
@@ -119,7 +123,16 @@ def _expected(services: Services, repeated: RepeatedFetch) -> Expected:
 class _Fetch:
     """One fetch request, read as often as it takes."""
 
-    __slots__ = ("_context", "_header", "_request", "_results", "_services", "_slices")
+    __slots__ = (
+        "_context",
+        "_errors",
+        "_header",
+        "_request",
+        "_results",
+        "_services",
+        "_slices",
+        "_to_prepare",
+    )
 
     def __init__(
         self, services: Services, header: RequestHeader, request: FetchRequest, context: Context
@@ -130,23 +143,74 @@ class _Fetch:
         self._context = context
         self._results: list[tuple[TopicKey, FetchPartitionResult]] = []
         self._slices: list[LogSlice] = []
+        # What a thread must do first, and what came of it where it failed.
+        self._to_prepare: list[tuple[_Key, Prepare]] = []
+        self._errors: dict[_Key, KafkaError] = {}
 
-    def read(self) -> bool:
-        """Look at every partition; whether the answer should be sent as it stands."""
+    def begin(self) -> Answer | Deferred:
+        is_enough = self.read(may_wait=False)
+        if self._to_prepare:
+            return Deferred(self._prepare_and_answer())
+        if is_enough or self._is_impatient:
+            return self.answer()
+        return Deferred(self.wait())
+
+    @property
+    def _is_impatient(self) -> bool:
+        return self._request.max_wait_ms <= 0 or not self._context.wanted
+
+    async def _prepare_and_answer(self) -> Answer:
+        """Let threads open logs and read what the page cache lacks until all can be answered."""
+        for attempt in range(PREPARATIONS_MAX):
+            self._release()
+            keys, prepares = zip(*self._to_prepare, strict=True)
+            outcomes = await prepare_all(prepares, self._services.runtime.offload)
+            for key, outcome in zip(keys, outcomes, strict=True):
+                if isinstance(outcome, KafkaError):
+                    self._errors[key] = outcome
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+            is_enough = self.read(may_wait=attempt == PREPARATIONS_MAX - 1)
+            if not self._to_prepare:
+                break
+        if is_enough or self._is_impatient:
+            answer = self.answer()
+            return await answer.answer if isinstance(answer, Deferred) else answer
+        return await self.wait()
+
+    def read(self, *, may_wait: bool) -> bool:
+        """Look at every partition; whether the answer should be sent as it stands.
+
+        As in Apache Kafka `min_bytes` counts what there is, up to each partition's own limit,
+        not what fits into whole batches; whoever reads an older segment does not wait at all.
+        """
         request = self._request
         bytes_left = min(request.max_bytes, self._services.config.fetch_max_bytes)
+        bytes_wanted = min(request.min_bytes, bytes_left)
         bytes_read = 0
-        is_urgent = False
+        is_enough = bytes_wanted <= 0
         self._results = results = []
+        self._to_prepare = []
         for topic, asked in self._context.wanted:
-            result = self._read_one(topic, asked, bytes_left, at_least_one=not bytes_read)
+            try:
+                result = self._read_one(
+                    topic, asked, bytes_left, at_least_one=not bytes_read, may_wait=may_wait
+                )
+            except WouldWait as wait:
+                self._to_prepare.append(((topic, asked.partition), wait.prepare))
+                continue
             results.append((topic, result))
-            if result.records_length:
-                bytes_read += result.records_length
-                bytes_left -= result.records_length
+            if result.records is not None:
+                available, length = result.records.available, result.records_length
+                bytes_read += length
+                bytes_left -= length
+                limit = asked.partition_max_bytes
+                bytes_wanted -= available if available < limit else limit
+                if bytes_wanted <= 0 or available == UNBOUNDED:
+                    is_enough = True
             elif result.error_code or result.diverging_epoch is not None:
-                is_urgent = True
-        return is_urgent or bytes_read >= request.min_bytes
+                is_enough = True
+        return is_enough
 
     def answer(self) -> Answer | Deferred:
         """The response; where the page cache lacks some of it, after a thread has read that."""
@@ -163,7 +227,7 @@ class _Fetch:
         def try_complete(expired: bool) -> bool:
             if future.done():
                 return True
-            if not self.read() and not expired:
+            if not self.read(may_wait=True) and not expired:
                 self._release()
                 return False
             future.set_result(None)
@@ -176,7 +240,11 @@ class _Fetch:
         return self._answer_after(future)
 
     async def _answer_after(self, future: "asyncio.Future[None]") -> Answer:
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._release()  # records may have been found in the same turn
+            raise
         answer = self.answer()
         return await answer.answer if isinstance(answer, Deferred) else answer
 
@@ -201,7 +269,13 @@ class _Fetch:
         return found
 
     def _read_one(
-        self, topic: TopicKey, asked: FetchPartition, bytes_left: int, *, at_least_one: bool
+        self,
+        topic: TopicKey,
+        asked: FetchPartition,
+        bytes_left: int,
+        *,
+        at_least_one: bool,
+        may_wait: bool,
     ) -> FetchPartitionResult:
         services = self._services
         request = self._request
@@ -214,6 +288,8 @@ class _Fetch:
                 if name is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 partition = services.replicas.partition(name, asked.partition)
+            if self._errors and (topic, asked.partition) in self._errors:
+                raise self._errors[topic, asked.partition]
             bytes_max = min(asked.partition_max_bytes, bytes_left)
             read = partition.read(
                 asked.fetch_offset,
@@ -223,6 +299,7 @@ class _Fetch:
                 current_leader_epoch=asked.current_leader_epoch,
                 last_fetched_epoch=asked.last_fetched_epoch,
                 replica_id=request.replica_id,
+                may_wait=may_wait,
             )
         except KafkaError as error:
             leader = None
@@ -257,13 +334,16 @@ class _Fetch:
         context = self._context
         session = context.session
         topics: dict[TopicKey, list[FetchPartitionResult]] = {}
-        metrics = self._services.metrics.topics
+        metrics, known = self._services.metrics, self._services.image.topics
+        counted = metrics.topics
         for topic, result in self._results:
             if session is None or session.is_news(topic, result) or not context.is_incremental:
                 topics.setdefault(topic, []).append(result)
             name = topic if isinstance(topic, str) else self._services.topic_name(topic)
-            if name is not None:
-                counters = metrics[name]
+            if name is None:
+                continue
+            counters = counted.get(name) or metrics.topic(name, known)
+            if counters is not None:
                 counters.fetch_requests += 1
                 counters.bytes_out += result.records_length
                 counters.failed_fetch_requests += result.error_code != _ERROR_NONE

@@ -36,6 +36,7 @@ from ottla.server.topology import INTERNAL_TOPICS
 from ottla.server.transaction_guards import FirstBatch, Guards, Operation, guards_for
 from ottla.storage.core.batch_validation import RecordsRefusedError, RequestRefusedError
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
+from ottla.storage.would_wait import prepare_all
 
 ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"  # whoever calls itself so may write where brokers keep state
@@ -80,9 +81,40 @@ def handle(
     request = parse_produce(version, buffer, header.body_start, end)
     repeated = _repeated(services, version, request, buffer[header.start : end])
     connection.expect(header, None if repeated is None else _expected(services, repeated))
+    unopened = _unopened(services, request)
+    if unopened:
+        return Deferred(_produce_later(services, header, _copied(request), unopened))
+    return _produce(services, header, request)
+
+
+def _produce(
+    services: Services, header: RequestHeader, request: ProduceRequest
+) -> Answer | Deferred:
     if request.transactional_id is not None:
         return _produce_in_transaction(services, header, request, request.transactional_id)
     return _append_all(services, header, request, None)
+
+
+def _unopened(services: Services, request: ProduceRequest) -> list[Partition]:
+    """Partitions that are led here and were not used yet: a thread opens their logs."""
+    found = []
+    held = services.replicas.partitions
+    for topic, partitions in request.topics:
+        name = topic if isinstance(topic, str) else services.topic_name(topic) or ""
+        for index, _ in partitions:
+            partition = held.get((name, index))
+            if partition is not None and not partition.is_open and partition.can_be_opened:
+                found.append(partition)
+    return found
+
+
+async def _produce_later(
+    services: Services, header: RequestHeader, request: ProduceRequest, unopened: list[Partition]
+) -> Answer:
+    # Where it fails the append meets the same error, and answers with it.
+    await prepare_all([one.prepare for one in unopened], services.runtime.offload)
+    answer = _produce(services, header, request)
+    return await answer.answer if isinstance(answer, Deferred) else answer
 
 
 def _append_all(
@@ -92,12 +124,13 @@ def _append_all(
     acks = request.acks
     results: Results = []
     waiting: list[tuple[Partition, Offset]] = []
-    has_failed = False
+    failures = 0
     append = services.replicas.append
     for topic, partitions in request.topics:
         name = topic if isinstance(topic, str) else services.topic_name(topic)
-        counters = services.metrics.topics[name] if name else None
+        counters = services.metrics.topic(name, services.image.topics) if name else None
         answers = []
+        failures_before = failures
         for index, records in partitions:
             try:
                 if name is None:
@@ -124,7 +157,7 @@ def _append_all(
                         name, index, records, acks=acks, guard=guard
                     )
             except KafkaError as error:
-                has_failed = True
+                failures += 1
                 answers.append(_refused(services, name, index, error))
                 continue
             answers.append(
@@ -144,10 +177,10 @@ def _append_all(
                 waiting.append((partition, Offset(appended.last_offset + 1)))
         if counters is not None:
             counters.produce_requests += 1
-            counters.failed_produce_requests += has_failed
+            counters.failed_produce_requests += failures > failures_before
         results.append((topic, answers))
     if acks == 0:
-        if has_failed:
+        if failures:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce with acks=0 failed")
         return None
     if waiting:
@@ -173,7 +206,7 @@ def _expected(services: Services, repeated: RepeatedProduce) -> Expected:
     """Does as `handle` for one partition that the client has written to before."""
     topic, index, acks = repeated.topic, repeated.partition, repeated.acks
     requests, topics = services.metrics.requests, services.metrics.topics
-    append = services.replicas.append
+    partitions = services.replicas.partitions
 
     def answer(buffer: memoryview, start: int, end: int) -> bytes | Deferred | None:
         asked = repeated.records_in(buffer, start, end)
@@ -188,11 +221,13 @@ def _expected(services: Services, repeated: RepeatedProduce) -> Expected:
         name = topic if isinstance(topic, str) else services.topic_name(topic)
         if name is None:
             return None  # it was deleted
+        partition, counters = partitions.get((name, index)), topics.get(name)
+        if partition is None or counters is None:
+            return None  # it was deleted, perhaps made anew
         requests[_PRODUCE] += 1
-        counters = topics[name]
         counters.produce_requests += 1
         try:
-            partition, appended = append(name, index, records, acks=acks)
+            appended = partition.append_as_leader(records, acks=acks)
         except KafkaError as error:
             counters.failed_produce_requests += 1
             refused = _refused(services, name, index, error)

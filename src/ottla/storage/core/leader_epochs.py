@@ -127,13 +127,6 @@ class LeaderEpochs:
         self._entries[:after] = [EpochEntry(self._entries[after - 1].epoch, start_offset)]
         return Durability.LAZY
 
-    def in_range(self, start_offset: Offset, end_offset: Offset) -> tuple[EpochEntry, ...]:
-        """What a log of [start_offset, end_offset) would know."""
-        part = LeaderEpochs(self._entries)
-        part.truncate_head(start_offset)
-        part.truncate_tail(end_offset)
-        return part.entries
-
     def clear(self) -> Durability:
         """Forget everything: the log is to be empty."""
         if not self._entries:

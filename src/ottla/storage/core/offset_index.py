@@ -86,10 +86,6 @@ class OffsetIndex:
             Offset(self.base_offset + self._relatives[slot]), self._positions[slot]
         )
 
-    def can_append(self, offset: Offset) -> bool:
-        """Whether `offset` can be written relative to the base offset."""
-        return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
-
     def lookup(self, offset: Offset) -> OffsetPosition:
         """The last entry at or below `offset`; (base offset, 0) if there is none."""
         slot = bisect_right(self._relatives, offset - self.base_offset) - 1

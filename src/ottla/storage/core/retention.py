@@ -20,7 +20,6 @@ from ottla.protocol.ids import Offset
 class SegmentFacts(NamedTuple):
     base_offset: Offset
     size_bytes: int
-    largest_timestamp_ms: int
 
 
 class DeletionReason(Enum):
@@ -41,6 +40,7 @@ _Breach = Callable[[SegmentFacts, SegmentFacts | None], bool]
 def decide_retention(
     segments: Sequence[SegmentFacts],
     *,
+    largest_timestamp_of: Callable[[Offset], int],
     is_delete_policy: bool,
     retention_bytes: int,
     retention_ms: int,
@@ -51,6 +51,8 @@ def decide_retention(
 ) -> Retention:
     """What to delete now. `segments` are in order, the last one is active.
 
+    `largest_timestamp_of` a segment, by base offset, may cost a look at the disk; it is asked
+    about those that go and the first that stays.
     A compacted topic without the policy `delete` only loses what lies below its log start
     offset. Negative `retention_bytes` or `retention_ms` mean for ever.
     """
@@ -70,7 +72,7 @@ def decide_retention(
         log.delete_while(is_surplus, DeletionReason.SIZE)
     if is_delete_policy and retention_ms >= 0:
         log.delete_while(
-            lambda segment, _: now_ms - segment.largest_timestamp_ms > retention_ms,
+            lambda segment, _: now_ms - largest_timestamp_of(segment.base_offset) > retention_ms,
             DeletionReason.TIME,
         )
     return Retention(log.deletions, log.must_roll, log.start_offset)
@@ -108,6 +110,6 @@ class _Log:
         self.deletions += [(segment.base_offset, reason) for segment in self.segments[:count]]
         if count == len(self.segments):
             self.must_roll = True
-            self.segments.append(SegmentFacts(self._end_offset, 0, -1))
+            self.segments.append(SegmentFacts(self._end_offset, 0))
         del self.segments[:count]
         self.start_offset = max(self.start_offset, self.segments[0].base_offset)

@@ -10,9 +10,11 @@ without timestamps.
 """
 
 from enum import Enum, auto
+from typing import NamedTuple
 
-from ottla.protocol.ids import Offset
 from ottla.storage.core.index_bytes import RELATIVE_OFFSET_MAX
+
+NEVER_MS = (1 << 63) - 1
 
 
 class RollReason(Enum):
@@ -22,37 +24,47 @@ class RollReason(Enum):
     OFFSET_OVERFLOW = auto()
 
 
-def should_roll(
-    *,
-    segment_base_offset: Offset,
-    segment_size_bytes: int,
-    first_batch_timestamp_ms: int | None,
-    created_ms: int,
-    jitter_ms: int,
-    is_index_full: bool,
-    append_size_bytes: int,
-    append_max_timestamp_ms: int,
-    append_last_offset: Offset,
-    segment_bytes_max: int,
-    segment_ms_max: int,
-    now_ms: int,
-) -> RollReason | None:
-    """Why the append must go to a new segment, None if it may go to this one.
+class AgeLimits(NamedTuple):
+    """How late a batch may be, by its timestamp and by the clock, and still belong to a segment."""
+
+    timestamp_ms_max: int
+    wall_ms_max: int
+
+
+def age_limits(
+    *, size_bytes: int, first_batch_timestamp_ms: int, created_ms: int, age_ms_max: int
+) -> AgeLimits:
+    """They are known once a segment has its first batch, and spare work with all later ones.
 
     `first_batch_timestamp_ms` is the largest timestamp of the segment's first batch.
     """
-    if segment_size_bytes > segment_bytes_max - append_size_bytes:
+    if not size_bytes:
+        return AgeLimits(NEVER_MS, NEVER_MS)
+    if first_batch_timestamp_ms >= 0:
+        return AgeLimits(first_batch_timestamp_ms + age_ms_max, NEVER_MS)
+    return AgeLimits(NEVER_MS, created_ms + age_ms_max)
+
+
+def should_roll(
+    *,
+    size_bytes: int,
+    size_bytes_max: int,
+    limits: AgeLimits,
+    is_index_full: bool,
+    base_offset: int,
+    append_bytes: int,
+    append_timestamp_ms: int,
+    append_last_offset: int,
+    now_ms: int,
+) -> RollReason | None:
+    """Why an append must go to a new segment, None if it may go to this one."""
+    if size_bytes + append_bytes > size_bytes_max:
         return RollReason.SIZE
-    if segment_size_bytes > 0:
-        if first_batch_timestamp_ms is not None and first_batch_timestamp_ms >= 0:
-            age_ms = append_max_timestamp_ms - first_batch_timestamp_ms
-        else:
-            age_ms = now_ms - created_ms
-        if age_ms > segment_ms_max - jitter_ms:
-            return RollReason.AGE
+    if append_timestamp_ms > limits.timestamp_ms_max or now_ms > limits.wall_ms_max:
+        return RollReason.AGE
     if is_index_full:
         return RollReason.INDEX_FULL
-    if not 0 <= append_last_offset - segment_base_offset <= RELATIVE_OFFSET_MAX:
+    if not 0 <= append_last_offset - base_offset <= RELATIVE_OFFSET_MAX:
         return RollReason.OFFSET_OVERFLOW
     return None
 
