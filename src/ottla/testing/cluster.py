@@ -78,8 +78,8 @@ class Cluster:
     def start(self) -> Self:
         """Start the broker, if it does not run."""
         from ottla.config.broker import BrokerConfig
-        from ottla.testing.broker_thread import BrokerThread
         from ottla.server.single_node import single_node_properties
+        from ottla.testing.broker_thread import BrokerThread
 
         if self._thread is not None:
             return self
