@@ -7,14 +7,15 @@ fetch are raw: they get the buffer and return bytes, because they carry all the 
 Which APIs exist is said once, in `handlers/__init__.py`; ApiVersions is answered from it.
 """
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
-from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.messages import decode_request, encode_response, encode_response_in_slices
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
 
@@ -31,7 +32,16 @@ class Call(NamedTuple):
     connection: Connection
 
 
-TypedHandle: TypeAlias = Callable[[Services, Call, Any], Fields | Awaitable[Fields]]
+class LongAnswer(NamedTuple):
+    """An answer of one array that may be long; others are served while it is encoded."""
+
+    array: str
+    elements: Sequence[Fields]
+
+
+TypedHandle: TypeAlias = Callable[
+    [Services, Call, Any], Fields | Awaitable[Fields] | Awaitable[Fields | LongAnswer]
+]
 RawHandle: TypeAlias = Callable[
     [Services, Connection, RequestHeader, memoryview, int], Answer | Deferred
 ]
@@ -92,10 +102,18 @@ class Dispatcher:
 
         return handle
 
-    async def _encode_later(self, header: RequestHeader, fields: Awaitable[Fields]) -> bytes:
-        return encode_response(
-            header.api_key, header.api_version, header.correlation_id, await fields
-        )
+    async def _encode_later(
+        self, header: RequestHeader, fields: Awaitable[Fields | LongAnswer]
+    ) -> bytes:
+        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+        answer = await fields
+        if not isinstance(answer, LongAnswer):
+            return encode_response(key, version, correlation_id, answer)
+        slices = []
+        for one in encode_response_in_slices(key, version, correlation_id, *answer):
+            slices.append(one)
+            await asyncio.sleep(0)
+        return b"".join(slices)
 
     def _unsupported(self, header: RequestHeader) -> Answer:
         if header.api_key == ApiKey.API_VERSIONS:

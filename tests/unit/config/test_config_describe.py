@@ -4,7 +4,7 @@ import pytest
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigSource, ConfigType
-from ottla.config.describe import ConfigEntry, describe
+from ottla.config.describe import ConfigEntry, Descriptions
 from ottla.config.dynamic import ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -49,7 +49,7 @@ NODE = BrokerConfig.from_properties(
 def entries(
     resource_type: ResourceType, name: str, settings: dict[str, str]
 ) -> dict[str, ConfigEntry]:
-    described = describe(resource_type, name, settings=settings, broker=NODE)
+    described = Descriptions(NODE).describe(resource_type, name, settings=settings)
     names = [entry.name for entry in described]
     assert names == sorted(set(names))
     return {entry.name: entry for entry in described}
@@ -204,16 +204,16 @@ def test_client_metrics_show_settings_or_defaults() -> None:
 
 
 def test_loggers_show_their_levels() -> None:
-    (entry,) = describe(
-        ResourceType.BROKER_LOGGER, "1", settings={}, broker=NODE, logger_levels={"root": "INFO"}
+    (entry,) = Descriptions(NODE).describe(
+        ResourceType.BROKER_LOGGER, "1", settings={}, logger_levels={"root": "INFO"}
     )
     assert (entry.name, entry.value) == ("root", "INFO")
     assert entry.source is ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
 
 
 def test_only_the_names_asked_for_are_shown() -> None:
-    described = describe(
-        ResourceType.TOPIC, "t", settings={}, broker=NODE, names=["flush.ms", "absent"]
+    described = Descriptions(NODE).describe(
+        ResourceType.TOPIC, "t", settings={}, names=["flush.ms", "absent"]
     )
     assert [entry.name for entry in described] == ["flush.ms"]
 
@@ -233,5 +233,5 @@ def test_a_resource_that_cannot_be_described_is_refused(
     resource_type: ResourceType, name: str
 ) -> None:
     with pytest.raises(KafkaError) as refused:
-        describe(resource_type, name, settings={}, broker=NODE)
+        Descriptions(NODE).describe(resource_type, name, settings={})
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -16,13 +16,16 @@ from ottla.protocol.decoders import decoder_of
 from ottla.protocol.encoders import encoder_of, entity_encoder_of
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import (
+    ELEMENTS_PER_SLICE,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
     encode_response_body,
+    encode_response_in_slices,
     given,
 )
+from ottla.protocol.schemas import kinds_of
 
 EXAMPLES = 2  # of each schema; there are more than 600
 
@@ -48,6 +51,26 @@ def test_dicts_and_entities_encode_to_the_bytes_that_kio_writes(seed: int) -> No
         expected = written_by_kio(entity)
         assert encoded(encoder_of(schema), fields) == expected, (schema, fields)
         assert encoded(entity_encoder_of(schema), entity) == expected, (schema, fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "array"), [(ApiKey.DESCRIBE_CONFIGS, "results"), (ApiKey.CREATE_TOPICS, "topics")]
+)
+@pytest.mark.parametrize("count", [0, 1, ELEMENTS_PER_SLICE, 2 * ELEMENTS_PER_SLICE + 1, 200])
+def test_slices_of_a_response_are_the_response(key: ApiKey, array: str, count: int) -> None:
+    for version in range(VERSIONS[key][0], VERSIONS[key][1] + 1):
+        schema = load_response_schema(key, version)
+        element = kinds_of(schema)[0][-1].entity
+        rng = random.Random(f"{key}-{version}-{count}")
+        elements = [random_fields(rng, element) for _ in range(count)]
+        slices = list(encode_response_in_slices(key, version, 7, array, elements))
+        assert b"".join(slices) == encode_response(key, version, 7, {array: elements})
+        assert len(slices) >= count / ELEMENTS_PER_SLICE
+
+
+def test_only_the_array_at_the_end_comes_in_slices() -> None:
+    with pytest.raises(ValueError, match="brokers"):
+        list(encode_response_in_slices(ApiKey.METADATA, 9, 7, "brokers", []))
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
