@@ -42,7 +42,7 @@ def pairs_to_dict(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(pairs)
 
 
-def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
+def cluster_options(function: Callable[..., R], *brokers_aliases: str) -> Callable[..., R]:
     """Add -b, --context, -X and --timeout; the command receives one `connection`."""
 
     @wraps(function)
@@ -62,6 +62,8 @@ def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
         click.option(
             "-b",
             "--brokers",
+            *brokers_aliases,
+            "brokers",
             metavar="HOST:PORT,...",
             envvar="OTTLA_BROKERS",
             help="Brokers to ask first.  [env: OTTLA_BROKERS; "
