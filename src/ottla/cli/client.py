@@ -133,7 +133,7 @@ def error_of(
             code,
         )
     prefix = f"{subject[0].upper()}{subject[1:]}: " if subject else ""
-    return CliError(prefix + sentence(error.str()), code)
+    return CliError(prefix + sentence(error.str()), code, error_name=error.name())
 
 
 class Admin:

@@ -91,7 +91,7 @@ def create(
     try:
         admin.result(future)
     except CliError as error:
-        if "already exists" not in error.message:
+        if error.error_name != "TOPIC_ALREADY_EXISTS":
             raise
         if not if_not_exists:
             raise CliError(
