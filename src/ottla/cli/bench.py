@@ -9,7 +9,6 @@ bytes are compared by count.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from ottla.cli.client import (
 )
 from ottla.cli.errors import CliError, sentence
 from ottla.cli.lazy import ExampleCommand
-from ottla.cli.output import Column, columns, print_rows
+from ottla.cli.output import Column, columns, print_rows, progress
 from ottla.cli.params import cluster_options, complete_topic, output_option
 from ottla.cli.produce import CODECS
 from ottla.cli.settings import Connection
@@ -190,20 +189,6 @@ def _ends(admin: Admin, topic: str) -> dict[Place, int]:
     return admin.offsets({(topic, p): latest for p in admin.partitions_of(topic)})
 
 
-@contextmanager
-def _progress(label: str, length: int, *, is_shown: bool) -> Iterator[Any]:
-    """A bar on standard error; nothing where that is no terminal."""
-    bar = click.progressbar(
-        length=length,
-        label=f"{label:8}",
-        file=sys.stderr,
-        hidden=not (is_shown and sys.stderr.isatty()),
-        update_min_steps=max(1, length // 200),
-    )
-    with bar as shown:
-        yield shown
-
-
 def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Measured:
     from confluent_kafka import Producer
 
@@ -222,10 +207,10 @@ def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Mea
         producer = Producer(settings)
     size, count = options["size"], options["records"]
     value = _value(size)
-    with _progress("produce", count, is_shown=not options["quiet"]) as bar:
+    with progress("produce", count, is_shown=not options["quiet"]) as advance:
 
         def on_delivery(error: Any, message: Any) -> None:
-            bar.update(1)
+            advance(1)
             if error is not None:
                 measured.errors += 1
                 measured.first_error = measured.first_error or sentence(error.str())
@@ -276,7 +261,7 @@ def _consume(
         consumer.assign([TopicPartition(*place, first[place]) for place in sorted(unfinished)])
     began = perf_counter()
     try:
-        with _progress("consume", total, is_shown=not options["quiet"]) as bar:
+        with progress("consume", total, is_shown=not options["quiet"]) as advance:
             while unfinished:
                 messages = consumer.consume(_CONSUME_RECORDS_MAX, timeout=_POLL_S)
                 for message in messages:
@@ -289,7 +274,7 @@ def _consume(
                     place = (found.topic(), found.partition())
                     if found.offset() >= ends[place] - 1:
                         unfinished.discard(place)
-                bar.update(len(messages))
+                advance(len(messages))
                 if not messages:
                     troubles.forget_if_back()
         measured.seconds = perf_counter() - began
