@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.lazy import ExampleGroup
-from ottla.cli.output import Column, note, print_rows
+from ottla.cli.output import Column, note, print_rows, progress
 from ottla.cli.params import (
     cluster_options,
     complete_topic,
@@ -242,12 +242,13 @@ def find_hanging(
     places = _places(connection, topic, partition, broker_id)
     now_ms = _now_ms()
     before_ms = now_ms - minutes * _MS_PER_MINUTE
-    found = asked(
-        connection,
-        lambda client: transactions_client.find_hanging(
-            client, places, before_ms=before_ms, node_id=broker_id
-        ),
-    )
+    with progress("look", len(places)) as advance:
+        found = asked(
+            connection,
+            lambda client: transactions_client.find_hanging(
+                client, places, before_ms=before_ms, node_id=broker_id, advance=advance
+            ),
+        )
     if not found and output in ("table", "wide"):
         note(f"No hanging transactions in {len(places)} partitions.")
         return
