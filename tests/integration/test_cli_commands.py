@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import BashComplete
 
+from ottla.cli.main import root
 from support.cli_runs import Cli, free_port
 
 
@@ -239,6 +241,72 @@ def test_settings_of_a_topic_are_described_and_altered(cli: Cli, topic: str) -> 
     assert "segment.ms" in refused.err
     assert cli("config", "alter", "topic", topic, "-c", "no.such.key=1").code == 1
     assert cli("config", "describe", "topic", topic, "no.such.key").code == 3
+
+
+def test_settings_of_all_brokers_groups_and_client_metrics(cli: Cli, topic: str) -> None:
+    for entity, name, key, value, source in (
+        ("broker", "default", "log.cleaner.threads", "2", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ("broker", "1", "log.cleaner.threads", "2", "DYNAMIC_BROKER_CONFIG"),
+        ("group", topic, "consumer.session.timeout.ms", "50000", "DYNAMIC_GROUP_CONFIG"),
+        ("client-metrics", topic, "interval.ms", "5000", "DYNAMIC_CLIENT_METRICS_CONFIG"),
+    ):
+        assert cli("config", "alter", entity, name, "-c", f"{key}={value}").code == 0
+        (row,) = cli("config", "describe", entity, name, key, "-o", "json").json
+        assert (row["value"], row["source"]) == (value, source)
+        rows = cli("config", "describe", entity, name, "-o", "json").json
+        assert key in [row["name"] for row in rows]
+        if entity in ("group", "client-metrics"):
+            names = [row["name"] for row in cli("config", "list", entity, "-o", "json").json]
+            assert topic in names
+        assert cli("config", "alter", entity, name, "--delete-config", key).code == 0
+        rows = cli("config", "describe", entity, name, "-o", "json").json
+        assert key not in [row["name"] for row in rows]
+    assert cli("config", "describe", "broker", "seven").code == 2
+    assert cli("config", "describe", "broker", "77").code == 3
+
+
+def test_levels_of_loggers_are_described_and_altered(cli: Cli) -> None:
+    rows = cli("config", "describe", "broker-logger", "1", "-o", "json").json
+    level = next(row["value"] for row in rows if row["name"] == "root")
+    changed = cli("config", "alter", "broker-logger", "1", "-c", f"root={level}")
+    assert changed.code == 0, changed.err
+
+
+def test_documentation_is_shown_where_it_is_asked_for(cli: Cli, topic: str) -> None:
+    (row,) = cli("config", "describe", "topic", topic, "retention.ms", "--docs", "-o", "json").json
+    assert (row["type"], len(row["documentation"]) > 20) == ("LONG", True)
+    shown = cli("config", "describe", "topic", topic, "retention.ms", "--docs").out.decode()
+    assert shown.startswith("retention.ms = 604800000  (DEFAULT_CONFIG, long)\n    ")
+
+
+@pytest.mark.parametrize(
+    ("args", "typed", "offered"),
+    [
+        (["config", "describe", "topic"], "", "{topic}"),
+        (["config", "describe", "broker"], "", "default"),
+        (["config", "describe", "broker"], "", "1"),
+        (["config", "describe", "broker-logger"], "", "1"),
+        (["config", "describe", "topic", "{topic}"], "retention", "retention.ms"),
+        (["config", "alter", "topic", "{topic}", "-c"], "retention", "retention.ms="),
+        (["config", "alter", "broker", "default", "--delete-config"], "num.i", "num.io.threads"),
+        (["topic", "alter", "{topic}", "-c"], "clean", "cleanup.policy="),
+        (["topic", "create", "new", "-c"], "clean", "cleanup.policy="),
+        (["group", "reset", "g", "--topic"], "", "{topic}"),
+        (["broker", "describe"], "", "1"),
+        (["transactions", "find-hanging", "--broker-id"], "", "1"),
+        (["topic", "list", "--context"], "ne", "near"),
+        (["context", "use"], "", "near"),
+        (["context", "delete"], "", "near"),
+    ],
+)
+def test_the_shell_offers_live_names(
+    cli: Cli, address: str, topic: str, args: list[str], typed: str, offered: str
+) -> None:
+    assert cli("context", "create", "near", "-b", address).code == 0
+    complete = BashComplete(root, {}, "ottla", "_OTTLA_COMPLETE")
+    words = [word.format(topic=topic) for word in args]
+    found = [item.value for item in complete.get_completions(words, typed)]
+    assert offered.format(topic=topic) in found
 
 
 def test_a_list_setting_grows_and_shrinks(cli: Cli, topic: str) -> None:

@@ -17,7 +17,7 @@ from ottla.cli.output import (
     print_rows,
     print_table,
 )
-from ottla.cli.params import cluster_options, output_option
+from ottla.cli.params import cluster_options, complete_broker, output_option
 from ottla.cli.settings import Connection
 from ottla.cli.wire import asked
 
@@ -46,7 +46,9 @@ def list_brokers(connection: Connection, *, output: str) -> None:
         "ottla broker describe 1 -o json",
     )
 )
-@click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
+@click.argument(
+    "broker_id", metavar="ID", type=click.IntRange(min=0), shell_complete=complete_broker
+)
 @output_option()
 @cluster_options
 def describe(connection: Connection, *, broker_id: int, output: str) -> None:

@@ -243,14 +243,6 @@ class Admin:
             for resource, future in futures.items()
         }
 
-    def alter_configs(self, resource: Any, subject: str, *, validate_only: bool = False) -> None:
-        """Apply the incremental changes that `resource` carries."""
-        futures = self.raw.incremental_alter_configs(
-            [resource], validate_only=validate_only, **self.request_timeout
-        )
-        for future in futures.values():
-            self.result(future, subject)
-
 
 def uuid_text(uuid: object) -> str:
     """An id as Kafka writes it; the client prints the Base64 that is not safe in names."""
