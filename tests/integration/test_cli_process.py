@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -234,12 +235,18 @@ def test_a_server_runs_from_a_properties_file_and_stops_on_sigterm(
     cluster_id = ottla("storage", "random-uuid", env=environment).stdout.decode().strip()
     done = ottla("storage", "format", "-t", cluster_id, "-c", str(properties), env=environment)
     assert done.returncode == 0
-    server = started("server", str(properties), "--override", "num.partitions=5", env=environment)
+    options = ("--override", "num.partitions=5", "--http-port", "0", "--http-host", "127.0.0.2")
+    server = started("server", str(properties), *options, env=environment)
     try:
         assert server.stderr is not None
         ready = server.stderr.readline().decode()
-        found = re.fullmatch(r"Broker 7 is ready at PLAINTEXT://(127\.0\.0\.1:\d+).*\.\n", ready)
+        found = re.fullmatch(
+            r"Broker 7 is ready at PLAINTEXT://(127\.0\.0\.1:\d+); http://(127\.0\.0\.2:\d+)/metrics\.\n",
+            ready,
+        )
         assert found, ready
+        with urlopen(f"http://{found[2]}/readyz", timeout=SECONDS_MAX) as health:
+            assert health.status == 200
         environment["OTTLA_BROKERS"] = found[1]
         assert ottla("topic", "create", "made", env=environment).returncode == 0
         rows = ottla("topic", "offsets", "made", "-o", "jsonl", env=environment).stdout
