@@ -63,6 +63,8 @@ T = TypeVar("T")
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
 LOCK_FILE_NAME = ".lock"
+# A disk that had no room may have some by then; trying with every change would not help it.
+SNAPSHOT_RETRY_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,7 @@ class MetadataNode:
         self._snapshot_offset = NO_OFFSET
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_timer: asyncio.TimerHandle | None = None
+        self._snapshot_retry: asyncio.TimerHandle | None = None  # after one that failed
 
     @property
     def controller_epoch(self) -> Epoch:
@@ -176,7 +179,6 @@ class MetadataNode:
             on_commit=self._on_commit,
             on_failure=self._on_failure,
         )
-        await driver.open()
         delta, transaction_is_open = await self._runtime.offload.run(self._replay_directory)
         await driver.lead()
         before = self.image
@@ -226,15 +228,14 @@ class MetadataNode:
             raise QuorumError(f"{self.directory} is in use by another process") from error
 
     def _replay_directory(self) -> tuple[MetadataDelta, bool]:
-        """One delta with the newest snapshot and the log after it; blocking."""
+        """Open the log: one delta with its newest snapshot and what came after it; blocking."""
         driver = self._raft
         delta = MetadataDelta(EMPTY_IMAGE)
         start = Offset(0)
-        newest = driver.log.newest_snapshot()
+        newest = driver.open()
         if newest is not None:
-            start = newest.end_offset
-            self._snapshot_offset = start
-            for value in driver.log.read_snapshot(newest).values:
+            start = self._snapshot_offset = newest[0].end_offset
+            for value in newest[1].values:
                 delta.replay(decode_record(value))
         resolver = TransactionResolver()
         for batch in driver.log.read_from(start):
@@ -348,18 +349,25 @@ class MetadataNode:
             self._start_snapshot()
 
     def _start_snapshot(self) -> None:
-        if self._snapshot_task is None:
+        if self._snapshot_task is None and self._snapshot_retry is None:
             task = asyncio.get_running_loop().create_task(self._snapshot_once())
             self._snapshot_task = task
 
     async def _snapshot_once(self) -> None:
         try:
             await self.snapshot()
-        except OSError as error:
-            # The log still holds everything, so the next snapshot makes up for this one.
-            log.error("the snapshot of the metadata log failed: %s", error)
+        except Exception:
+            # The log still holds everything, so a later snapshot makes up for this one.
+            log.exception("the snapshot of the metadata log in %s failed", self.directory)
+            self._snapshot_retry = asyncio.get_running_loop().call_later(
+                SNAPSHOT_RETRY_S, self._retry_snapshot
+            )
         finally:
             self._snapshot_task = None
+
+    def _retry_snapshot(self) -> None:
+        self._snapshot_retry = None
+        self._start_snapshot()
 
     async def snapshot(self) -> SnapshotId | None:
         """Fold the committed state into a snapshot and drop the log that it replaces."""
@@ -367,7 +375,7 @@ class MetadataNode:
         snapshot = SnapshotId(image.next_offset, image.epoch)
         if snapshot.end_offset <= self._snapshot_offset:
             return None
-        self._bytes_since_snapshot = 0
+        bytes_covered = self._bytes_since_snapshot
         quorum = self._raft.quorum
         now_ms = self._runtime.clock.wall_ms()
 
@@ -384,6 +392,7 @@ class MetadataNode:
 
         await self._runtime.offload.run(write)
         self._snapshot_offset = snapshot.end_offset
+        self._bytes_since_snapshot -= bytes_covered
         await self._raft.trim(
             retention_bytes=self._policy.retention_bytes,
             oldest_ms=now_ms - self._policy.retention_ms,
@@ -392,10 +401,11 @@ class MetadataNode:
 
     async def stop(self) -> None:
         """Finish what is under way and close the log."""
-        if self._snapshot_timer is not None:
-            self._snapshot_timer.cancel()
         if self._snapshot_task is not None:
             await asyncio.shield(self._snapshot_task)
+        for timer in (self._snapshot_timer, self._snapshot_retry):
+            if timer is not None:
+                timer.cancel()
         try:
             if self._driver is not None:
                 await self._driver.close()

@@ -33,6 +33,7 @@ from ottla.raft.quorum_state import (
     format_quorum_state,
     parse_quorum_state,
 )
+from ottla.raft.snapshots import Snapshot, SnapshotId
 from ottla.raft.wire_records import ZERO_UUID
 from ottla.runtime.interfaces import Runtime
 
@@ -102,19 +103,21 @@ class RaftDriver:
             raise InvariantError("the Raft driver has not been started")
         return self._node
 
-    async def open(self) -> None:
-        """Open the log and learn who votes; nothing is decided yet."""
-        await self._runtime.offload.run(self._open)
+    def open(self) -> tuple[SnapshotId, Snapshot] | None:
+        """Open the log, learn who votes, and return the newest snapshot; blocking.
 
-    def _open(self) -> None:
+        Nothing is decided yet.
+        """
         self.log.open()
         self.next_offset = self.log.log_end_offset
         newest = self.log.newest_snapshot()
-        if newest is not None:
-            recorded = self.log.read_snapshot(newest).quorum
-            if recorded is not None:
-                # The snapshot at offset 0 comes from formatting; the log does not have it yet.
-                self.quorum = recorded._replace(recorded=newest.end_offset > 0)
+        if newest is None:
+            return None
+        content = self.log.read_snapshot(newest)
+        if content.quorum is not None:
+            # The snapshot at offset 0 comes from formatting; the log does not have it yet.
+            self.quorum = content.quorum._replace(recorded=newest.end_offset > 0)
+        return newest, content
 
     def note_control_records(self, records: Sequence[object]) -> None:
         """Take voters from the log, which come after those of any snapshot."""
