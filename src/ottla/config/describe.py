@@ -24,13 +24,9 @@ from ottla.config.definitions import (
     UpdateMode,
     render,
 )
-from ottla.config.dynamic import (
-    ResourceType,
-    check_logger_resource,
-    find_key,
-    group_values,
-)
+from ottla.config.dynamic import check_logger_resource, find_key, group_values
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE
+from ottla.config.resources import ConfigResourceType
 from ottla.config.topic import topic_defaults
 from ottla.config.topic_table import TOPIC_TABLE
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -69,7 +65,7 @@ class Descriptions:
 
     def describe(
         self,
-        resource_type: ResourceType,
+        resource_type: ConfigResourceType,
         resource_name: str,
         *,
         settings: Mapping[str, str],
@@ -81,21 +77,19 @@ class Descriptions:
         `settings` are those of the resource in the metadata; those of the broker itself are in
         its config already. That a topic exists is for the caller to know.
         """
-        if resource_type is ResourceType.TOPIC:
+        if resource_type is ConfigResourceType.TOPIC:
             entries = self.topic(settings)
-        elif resource_type is ResourceType.BROKER:
+        elif resource_type is ConfigResourceType.BROKER:
             entries = self._broker_resource(resource_name, settings)
-        elif resource_type is ResourceType.BROKER_LOGGER:
+        elif resource_type is ConfigResourceType.BROKER_LOGGER:
             check_logger_resource(resource_name, self._broker.node_id)
             entries = describe_loggers(logger_levels or {})
-        elif resource_type is ResourceType.CLIENT_METRICS:
+        elif resource_type is ConfigResourceType.CLIENT_METRICS:
             _require_name(resource_name, "a client metrics subscription")
             entries = describe_client_metrics(settings)
-        elif resource_type is ResourceType.GROUP:
+        else:
             _require_name(resource_name, "a group")
             entries = describe_group(settings, self._broker)
-        else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource_type!r} has no configs")
         if names:
             wanted = frozenset(names)
             return [entry for entry in entries if entry.name in wanted]
@@ -217,7 +211,7 @@ def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
 
 
 def _describe_broker_key(name: str, broker: BrokerConfig) -> ConfigEntry:
-    key = find_key(ResourceType.BROKER, name)
+    key = find_key(ConfigResourceType.BROKER, name)
     is_read_only = update_mode(name) is UpdateMode.READ_ONLY
     if key is None:
         # Whether it is a secret is not known, so it is treated as one.
@@ -252,7 +246,7 @@ def describe_broker_default(settings: Mapping[str, str]) -> list[ConfigEntry]:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     entries = []
     for name, text in settings.items():
-        key = find_key(ResourceType.BROKER, name)
+        key = find_key(ConfigResourceType.BROKER, name)
         if key is None:
             entries.append(_unknown_entry(name, (Synonym(name, None, source),)))
             continue

@@ -10,10 +10,10 @@ of a topic are numbered from 0 without gaps; maps are never mutated after constr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.records import (
     NO_LEADER,
     AccessControlEntryRecord,
@@ -30,14 +30,6 @@ from ottla.protocol.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
 MIGRATING_DIRECTORY = UUID(int=0)  # the broker knows no directories, or did not when it said so
 UNASSIGNED_DIRECTORY = UUID(int=1)  # the broker has not said yet where the replica lies
 LOST_DIRECTORY = UUID(int=2)  # one that failed; which, is not known
-
-
-class ConfigResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class ConfigResource(NamedTuple):

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.brokers import decide_register_controller
 from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
@@ -31,7 +32,7 @@ from ottla.metadata.features import (
     supported_feature_records,
 )
 from ottla.metadata.formatting import FormatError, read_meta_properties
-from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import (
     LATEST_METADATA_VERSION,
     AbortTransactionRecord,

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.decision import Decision
 from ottla.metadata.image import (
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     ConfigResource,
-    ConfigResourceType,
     MetadataImage,
     TopicImage,
 )

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.describe import Descriptions
+from ottla.config.resources import ConfigResourceType
 from ottla.config.topic import TopicConfig
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     EMPTY_IMAGE,
     ConfigResource,
-    ConfigResourceType,
     MetadataImage,
     PartitionImage,
 )

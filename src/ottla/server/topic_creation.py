@@ -6,7 +6,8 @@ configuration checks, and submits the decision.
 
 from collections.abc import Mapping, Sequence
 
-from ottla.config.dynamic import ResourceType, validate
+from ottla.config.dynamic import validate
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.image import ConfigResource
 from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import (
@@ -55,7 +56,7 @@ async def create_missing_topics(services: Services, names: Sequence[str]) -> dic
 
 
 def check_config(services: Services, resource: ConfigResource, settings: Mapping[str, str]) -> None:
-    validate(ResourceType(resource.type), resource.name, settings, broker=services.config)
+    validate(ConfigResourceType(resource.type), resource.name, settings, broker=services.config)
 
 
 def _prohibited(topic: NewTopic) -> CreatedTopic:

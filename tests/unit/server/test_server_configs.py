@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.config.dynamic import ResourceType
+from ottla.config.resources import ConfigResourceType
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import parse_header
@@ -17,7 +17,7 @@ from support.broker_world import with_broker
 from support.sim_client import SimClient
 
 
-def resource(kind: ResourceType, name: str, *keys: str) -> dict[str, Any]:
+def resource(kind: ConfigResourceType, name: str, *keys: str) -> dict[str, Any]:
     return {
         "resource_type": kind,
         "resource_name": name,
@@ -41,11 +41,11 @@ async def create(client: SimClient, names: list[str], **configs: str) -> Any:
 
 def test_a_resource_that_is_asked_for_again_and_again_is_described_once() -> None:
     async def scenario(broker: Broker, client: SimClient) -> None:
-        broker_one = resource(ResourceType.BROKER, "1")
+        broker_one = resource(ConfigResourceType.BROKER, "1")
         results = await describe(client, *[broker_one] * 500)
         assert len(results) == 1
         assert len(results[0].configs) > 300
-        one_key = resource(ResourceType.BROKER, "1", "num.partitions")
+        one_key = resource(ConfigResourceType.BROKER, "1", "num.partitions")
         whole, part = await describe(client, broker_one, one_key, broker_one)
         assert [config.name for config in part.configs] == ["num.partitions"]
         assert len(whole.configs) > 300
@@ -63,7 +63,7 @@ def test_many_topics_look_as_each_alone() -> None:
         assert {topic.error_code for topic in created} == {ErrorCode.NONE}
         assert {c.name: c.value for c in created[99].configs}["retention.ms"] == "5000"
         assert {c.name: c.value for c in created[98].configs}["retention.ms"] != "5000"
-        asked = [resource(ResourceType.TOPIC, name) for name in (*names, "absent")]
+        asked = [resource(ConfigResourceType.TOPIC, name) for name in (*names, "absent")]
         together = await describe(client, *asked)
         alone = [(await describe(client, one))[0] for one in asked]
         assert together == tuple(alone)
@@ -79,7 +79,7 @@ def test_others_are_served_while_many_resources_are_described() -> None:
 
     async def scenario(broker: Broker, client: SimClient) -> None:
         await create(client, names)
-        asked = {"resources": [resource(ResourceType.TOPIC, name) for name in names]}
+        asked = {"resources": [resource(ConfigResourceType.TOPIC, name) for name in names]}
         frame = memoryview(encode_request(ApiKey.DESCRIBE_CONFIGS, 4, 1, "test", asked))
         dispatch = Dispatcher(broker.services, "PLAINTEXT", HANDLERS)
         header = parse_header(frame, 0, len(frame))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import group_values
+from ottla.config.resources import ConfigResourceType
 from ottla.coordinators.group.classic_group import ClassicGroup
 from ottla.coordinators.group.consumer.assignors import ASSIGNORS
 from ottla.coordinators.group.consumer.changes import (
@@ -58,7 +59,7 @@ from ottla.coordinators.runtime import (
     ProducerWrite,
 )
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.codecs import Codec

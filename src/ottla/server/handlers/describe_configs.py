@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from ottla.config.describe import ConfigEntry
-from ottla.config.dynamic import ResourceType
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import given
@@ -97,7 +97,7 @@ class _Writer:
 def _describe(services: Services, resource: Any) -> Sequence[ConfigEntry]:
     kind = as_resource_type(resource.resource_type)
     name = resource.resource_name
-    if kind is ResourceType.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         check_topic_name(name)
         if name not in services.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -106,12 +106,12 @@ def _describe(services: Services, resource: Any) -> Sequence[ConfigEntry]:
         name,
         settings=services.image.config(kind, name),
         names=resource.configuration_keys,
-        logger_levels=logger_levels() if kind is ResourceType.BROKER_LOGGER else None,
+        logger_levels=logger_levels() if kind is ConfigResourceType.BROKER_LOGGER else None,
     )
 
 
-def as_resource_type(number: int) -> ResourceType:
+def as_resource_type(number: int) -> ConfigResourceType:
     try:
-        return ResourceType(number)
+        return ConfigResourceType(number)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no resource type {number}") from None
