@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ottla.protocol.api import has_flexible_response_header
 from ottla.protocol.decoders import Decoder, decoder_of
 from ottla.protocol.encoders import Encoder, encoder_of
+from ottla.protocol.error_responses import error_fields
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import request_header, response_header, skip_response_header
 from ottla.protocol.primitives import unsigned_varint
@@ -28,6 +29,7 @@ __all__ = [
     "decode_request",
     "decode_response",
     "duration_ms",
+    "encode_error_response",
     "encode_request",
     "encode_response",
     "encode_response_body",
@@ -69,6 +71,20 @@ def encode_response(
     parts = [response_header(api_key, version, correlation_id)]
     encoder(fields, parts.append)
     return b"".join(parts)
+
+
+def encode_error_response(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    request: Any,
+    code: ErrorCode,
+    message: str | None = None,
+) -> bytes:
+    """The response that refuses all that the decoded `request` asked for."""
+    schema = _schema(api_key, version, "response")
+    fields = error_fields(schema, request, code, message)
+    return encode_response(api_key, version, correlation_id, fields)
 
 
 def encode_response_in_slices(

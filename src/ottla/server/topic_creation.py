@@ -46,7 +46,10 @@ async def create_topics(
 async def create_missing_topics(services: Services, names: Sequence[str]) -> dict[str, KafkaError]:
     """Create the topics that a client asked about; the errors of those that could not be."""
     wanted = [new_topic(name, services.config) for name in dict.fromkeys(names)]
-    results = await create_topics(services, wanted)
+    try:
+        results = await create_topics(services, wanted)
+    except KafkaError as error:
+        return dict.fromkeys(names, error)
     return {
         result.name: KafkaError(result.error_code, result.error_message)
         for result in results
