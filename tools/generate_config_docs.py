@@ -1,18 +1,19 @@
 """Write docs/configuration.md from the tables of keys, so that the page cannot go stale.
 
-`python tools/generate_config_docs.py` rewrites the page; a unit test fails while the page
-differs from what this would write.
+`python tools/generate_config_docs.py` rewrites the page; `--check` only compares.
 """
 
+import sys
 from collections.abc import Iterable
-from pathlib import Path
+
+from generated_page import DOCS, write_or_check
 
 from ottla.config.broker_table import BROKER_TABLE
 from ottla.config.definitions import REQUIRED, ConfigKey, UpdateMode, render
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE, THROTTLE_TABLE
 from ottla.config.topic_table import TOPIC_TABLE
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+PAGE = DOCS / "configuration.md"
 
 INTRODUCTION = """\
 # Configuration
@@ -35,8 +36,8 @@ the same, the finest unit counts: milliseconds before minutes before hours.
 """
 
 
-def main() -> None:
-    PAGE.write_text(render_page(), encoding="utf-8")
+def main() -> int:
+    return write_or_check(PAGE, render_page(), sys.argv[1:])
 
 
 def render_page() -> str:
@@ -95,4 +96,4 @@ def _default(key: ConfigKey) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
