@@ -15,19 +15,20 @@ SECONDS_MAX = 600
 Scenario = Callable[[Broker, SimClient], Awaitable[None]]
 
 
-def with_broker(scenario: Scenario, config: Mapping[str, str] | None = None) -> None:
-    """Start a broker, let the scenario talk to it, and stop it in order."""
+def with_broker(*lives: Scenario, config: Mapping[str, str] | None = None) -> None:
+    """Start a broker, let the scenario talk to it, and stop it in order; for each, on one disk."""
     with Simulation(1) as simulation:
         runtime = simulation.runtime(NODE)
         broker_config = BrokerConfig.from_properties(single_node_properties("/data", PORT, config))
         format_if_needed(runtime, broker_config)
-        broker = Broker(runtime, broker_config)
 
-        async def live() -> None:
+        async def live(scenario: Scenario) -> None:
+            broker = Broker(runtime, broker_config)
             await broker.start()
             client = SimClient(simulation.runtime("client"), NODE, PORT)
             await scenario(broker, client)
             client.disconnect()
             await broker.stop()
 
-        simulation.run(live(), seconds_max=SECONDS_MAX)
+        for scenario in lives:
+            simulation.run(live(scenario), seconds_max=SECONDS_MAX)

@@ -205,7 +205,7 @@ def unfence_records(image: MetadataImage, broker: BrokerImage) -> list[MetadataR
 
 
 def decide_fence_broker(image: MetadataImage, broker_id: int) -> Decision[None]:
-    """Fence a broker whose session has run out."""
+    """Fence a broker whose session has run out; several brokers will have sessions."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return Decision((), None)

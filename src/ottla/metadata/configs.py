@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from ottla.config.definitions import SHOWN_CHARACTERS_MAX
 from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.metadata.decision import Decision
-from ottla.metadata.elections import MIN_INSYNC_REPLICAS
-from ottla.metadata.features import is_elr_enabled
+from ottla.metadata.features import MIN_INSYNC_REPLICAS, is_elr_enabled
 from ottla.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     ConfigResource,

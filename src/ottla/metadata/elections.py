@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.metadata.features import is_elr_enabled
+from ottla.metadata.features import MIN_INSYNC_REPLICAS, is_elr_enabled
 from ottla.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     MetadataImage,
@@ -25,7 +25,6 @@ from ottla.metadata.records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeR
 
 RECOVERED = 0
 RECOVERING = 1
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 

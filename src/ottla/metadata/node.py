@@ -16,11 +16,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from ottla.config.resources import ConfigResourceType
 from ottla.metadata.brokers import decide_register_controller
 from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.elections import MIN_INSYNC_REPLICAS
 from ottla.metadata.endpoints import with_own_host_name
 from ottla.metadata.features import (
     CONTROLLERS_SINCE,
@@ -28,6 +26,7 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     RELEASE_FEATURES,
     TRANSACTIONS_SINCE,
+    common_min_insync_records,
     feature_level_records,
     supported_feature_records,
 )
@@ -37,7 +36,6 @@ from ottla.metadata.records import (
     LATEST_METADATA_VERSION,
     AbortTransactionRecord,
     BeginTransactionRecord,
-    ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -256,15 +254,7 @@ class MetadataNode:
             records = feature_level_records(RELEASE_FEATURES)
         features = {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)}
         if features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0:
-            # The controller counts in-sync replicas against this, so all must see one value.
-            records.append(
-                ConfigRecord(
-                    resource_type=ConfigResourceType.BROKER,
-                    resource_name="",
-                    name=MIN_INSYNC_REPLICAS,
-                    value=str(self._min_insync_replicas),
-                )
-            )
+            records += common_min_insync_records(EMPTY_IMAGE, self._min_insync_replicas)
         if features.get(METADATA_VERSION, 0) < TRANSACTIONS_SINCE:
             return records
         begin = BeginTransactionRecord(name="Bootstrap records")

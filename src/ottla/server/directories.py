@@ -87,8 +87,10 @@ def replicas_to_assign(
 
     One that is lost stays where it is known to be, so that it can be led again from there.
     """
-    broker = image.brokers[broker_id]
-    found = []
+    broker = image.brokers.get(broker_id)
+    found: list[ReplicaDirectory] = []
+    if broker is None:
+        return found  # somebody unregistered it; it tells again when it comes back
     for key in keys:
         topic = image.topic_with_id(key.topic_id)
         partition = None if topic is None else topic.partitions.get(key.partition)

@@ -41,7 +41,7 @@ def test_asking_about_an_internal_topic_makes_it_as_its_coordinator_would(name: 
         assert made == dict(new_topic(name, broker.config).configs)
         assert made["cleanup.policy"] == "compact"
 
-    with_broker(scenario, partitions)
+    with_broker(scenario, config=partitions)
 
 
 def test_every_internal_topic_has_settings_of_its_own() -> None:
