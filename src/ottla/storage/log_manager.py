@@ -102,6 +102,15 @@ class LogManager:
             if handle.log is not None:
                 handle.log.producers.is_verification_required = is_required
 
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """How long a producer may be idle before it is forgotten."""
+        if expiration_ms == self._producer_expiration_ms:
+            return
+        self._producer_expiration_ms = expiration_ms
+        for handle in self._handles.values():
+            if handle.log is not None:
+                handle.log.producers.expiration_ms = expiration_ms
+
     # Starting.
 
     def start(self, identity: NodeIdentity | None = None) -> None:
