@@ -125,6 +125,9 @@ class Offload(Protocol):
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function off the loop. Inline, but later, in a simulation."""
 
+    def resize(self, threads_max: int) -> None:
+        """Run what is handed in from now on in so many threads."""
+
     def close(self) -> None:
         """Wait for what is under way and refuse more."""
 

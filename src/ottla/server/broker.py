@@ -377,7 +377,10 @@ class Broker:
         )
 
     def _on_configs(self, _image: MetadataImage, _delta: MetadataDelta) -> None:
-        self.logs.require_verification(self.config.transaction_partition_verification_enable)
+        config = self.config
+        self.logs.require_verification(config.transaction_partition_verification_enable)
+        self.logs.expire_producers_after(config.producer_id_expiration_ms)
+        self._runtime.offload.resize(config.background_threads)
 
     async def _retain(self) -> None:
         await self.logs.on_retention_tick(self._high_watermark_of)

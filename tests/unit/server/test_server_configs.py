@@ -3,11 +3,15 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ottla.config.resources import ConfigResourceType
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import parse_header
+from ottla.protocol.ids import TopicPartition
 from ottla.protocol.messages import decode_response, encode_request
+from ottla.runtime.simulated.node_world import SimulatedOffload
 from ottla.server.broker import Broker
 from ottla.server.connection import Deferred
 from ottla.server.dispatch import Dispatcher
@@ -49,6 +53,33 @@ def test_a_resource_that_is_asked_for_again_and_again_is_described_once() -> Non
         whole, part = await describe(client, broker_one, one_key, broker_one)
         assert [config.name for config in part.configs] == ["num.partitions"]
         assert len(whole.configs) > 300
+
+    with_broker(scenario)
+
+
+def test_what_is_altered_for_all_brokers_takes_effect_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(
+        SimulatedOffload, "resize", lambda _offload, threads_max: threads.append(threads_max)
+    )
+
+    async def alter(client: SimClient, name: str, value: str) -> None:
+        changed = resource(ConfigResourceType.BROKER, "")
+        changed["configs"] = [{"name": name, "config_operation": 0, "value": value}]
+        answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [changed]})
+        assert [one.error_code for one in answer.responses] == [ErrorCode.NONE]
+
+    async def scenario(broker: Broker, client: SimClient) -> None:
+        await create(client, ["t"])
+        at = TopicPartition("t", 0)
+        await alter(client, "producer.id.expiration.ms", "5000")
+        assert broker.logs.get(at).producers.expiration_ms == 5000
+        await create(client, ["u"])
+        assert broker.logs.get(TopicPartition("u", 0)).producers.expiration_ms == 5000
+        await alter(client, "background.threads", "12")
+        assert threads[-1] == 12
 
     with_broker(scenario)
 
