@@ -169,6 +169,7 @@ class LogDirectory:
         "failure",
         "had_clean_shutdown",
         "handles",
+        "is_cordoned",
         "path",
         "runtime",
     )
@@ -177,6 +178,7 @@ class LogDirectory:
         self.runtime = runtime
         self.path = path
         self.failure: LogDirFailure | None = None
+        self.is_cordoned = False  # takes no new partitions
         self.directory_id: UUID | None = None
         self.had_clean_shutdown = False
         self.broker_epoch: int | None = None

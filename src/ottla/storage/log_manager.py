@@ -13,7 +13,7 @@ for the disk into threads.
 Invariant: a partition is in at most one online directory.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -51,6 +51,7 @@ class LogDirDescription(NamedTuple):
     total_bytes: int  # of the volume, -1 if unknown
     usable_bytes: int
     partitions: list[PartitionSize]
+    is_cordoned: bool = False
 
 
 class Deletion(NamedTuple):
@@ -110,6 +111,17 @@ class LogManager:
         for handle in self._handles.values():
             if handle.log is not None:
                 handle.log.producers.expiration_ms = expiration_ms
+
+    def cordon(self, log_dirs: Collection[str]) -> bool:
+        """Give these directories no new partitions, as long as there are others (KIP-1066).
+
+        True if others were cordoned before.
+        """
+        paths = {path.rstrip("/") for path in log_dirs}
+        changed = [one for one in self._directories if one.is_cordoned != (one.path in paths)]
+        for directory in changed:
+            directory.is_cordoned = not directory.is_cordoned
+        return bool(changed)
 
     # Starting.
 
@@ -259,7 +271,8 @@ class LogManager:
                 if directory.failure is not None:
                     raise directory.failure
         full: DiskFull | None = None
-        for directory in recorded or sorted(online, key=lambda one: len(one.handles)):
+        open_to_new = [one for one in online if not one.is_cordoned] or online
+        for directory in recorded or sorted(open_to_new, key=lambda one: len(one.handles)):
             try:
                 return self._create_in(directory, topic_partition, topic_id)
             except DiskFull as error:
@@ -571,7 +584,13 @@ class LogManager:
     def _describe(self, directory: LogDirectory) -> LogDirDescription:
         if directory.failure is not None:
             return LogDirDescription(
-                directory.path, directory.directory_id, directory.failure, -1, -1, []
+                directory.path,
+                directory.directory_id,
+                directory.failure,
+                -1,
+                -1,
+                [],
+                directory.is_cordoned,
             )
         try:
             total, usable = self._disk.free_bytes(directory.path)
@@ -581,8 +600,18 @@ class LogManager:
             ]
         except OSError as error:
             failure = self._fail(directory, LogDirFailure(directory.path, error))
-            return LogDirDescription(directory.path, directory.directory_id, failure, -1, -1, [])
-        return LogDirDescription(directory.path, directory.directory_id, None, total, usable, sizes)
+            return LogDirDescription(
+                directory.path, directory.directory_id, failure, -1, -1, [], directory.is_cordoned
+            )
+        return LogDirDescription(
+            directory.path,
+            directory.directory_id,
+            None,
+            total,
+            usable,
+            sizes,
+            directory.is_cordoned,
+        )
 
     # Ending.
 
