@@ -334,6 +334,7 @@ def test_brokers_and_cluster_are_described(cli: Cli, topic: str) -> None:
     described = cli("broker", "describe", str(broker["id"]), "-o", "json").json
     (directory,) = described["log_dirs"]
     assert directory["total_bytes"] > directory["usable_bytes"] > 0
+    assert directory["cordoned"] is False
     sizes = {(r["topic"], r["partition"]): r["size_bytes"] for r in directory["replicas"]}
     assert sizes[topic, 0] > 0
     assert sizes[topic, 1] == 0

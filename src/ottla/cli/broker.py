@@ -22,7 +22,7 @@ from ottla.cli.settings import Connection
 from ottla.cli.wire import asked
 
 _LIST_COLUMNS = columns("id", "host", "port", "rack", "controller", "leaders", "replicas")
-_DIR_COLUMNS = columns("log_dir", "partitions", "size", "usable", "total", "error")
+_DIR_COLUMNS = columns("log_dir", "partitions", "size", "usable", "total", "cordoned", "error")
 _REPLICA_COLUMNS = columns("topic", "partition", "size_bytes", "offset_lag", "log_dir", "future")
 
 
@@ -124,6 +124,7 @@ def _log_dirs(connection: Connection, broker_id: int) -> list[dict[str, Any]]:
             "error": ErrorCode(result.error_code).name if result.error_code else None,
             "total_bytes": given(result, "total_bytes", -1),
             "usable_bytes": given(result, "usable_bytes", -1),
+            "cordoned": given(result, "is_cordoned", False),
             "replicas": [
                 {
                     "topic": topic.name,
@@ -148,5 +149,6 @@ def _directory_row(directory: dict[str, Any]) -> dict[str, Any]:
         "size": human_bytes(sum(sizes)),
         "usable": human_bytes(max(0, directory["usable_bytes"])),
         "total": human_bytes(max(0, directory["total_bytes"])),
+        "cordoned": directory["cordoned"],
         "error": directory["error"],
     }

@@ -169,6 +169,7 @@ class MetadataDelta:
             acls=self.acls.apply(),
             scram=self.scram.apply(),
             delegation_tokens=self.delegation_tokens.apply(),
+            static_configs=previous.static_configs,
         )
 
     @property

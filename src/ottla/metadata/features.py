@@ -49,6 +49,7 @@ TRANSACTIONS_SINCE = 13  # levels of metadata.version that brought a kind of rec
 CONTROLLERS_SINCE = 15
 DIRECTORIES_SINCE = 17
 ELIGIBLE_LEADER_REPLICAS_SINCE = 23
+CORDONED_DIRECTORIES_SINCE = 30
 
 
 def supported_feature_records() -> tuple[RecordFeature, ...]:
@@ -80,26 +81,20 @@ def decide_update_features(
     updates: Sequence[FeatureUpdate],
     *,
     kraft_version: int,
-    min_insync_replicas: int,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """Finalize new levels: all that are asked for, each once, or KafkaError and none of them.
-
-    `min_insync_replicas` is what the cluster has counted with where nobody has set it.
-    """
+    """Finalize new levels: all that are asked for, each once, or KafkaError and none of them."""
     records: list[MetadataRecord] = []
     for update in updates:
         if update.name == KRAFT_VERSION:
             if update.max_version_level != kraft_version:
                 raise _refused(f"{KRAFT_VERSION} stays at {kraft_version}, as it was formatted")
             continue
-        records += _update(image, update, min_insync_replicas)
+        records += _update(image, update)
     return Decision(() if validate_only else records, None)
 
 
-def _update(
-    image: MetadataImage, update: FeatureUpdate, min_insync_replicas: int
-) -> list[MetadataRecord]:
+def _update(image: MetadataImage, update: FeatureUpdate) -> list[MetadataRecord]:
     name, level = update.name, update.max_version_level
     current = image.features.get(name, 0)
     if level < 0:
@@ -122,13 +117,11 @@ def _update(
             return [*records, ClearElrRecord()]
         if image.features.get(METADATA_VERSION, 0) < ELIGIBLE_LEADER_REPLICAS_SINCE:
             raise _refused(f"{name} needs {METADATA_VERSION} {ELIGIBLE_LEADER_REPLICAS_SINCE}")
-        records += common_min_insync_records(image, min_insync_replicas)
+        records += common_min_insync_records(image)
     return records
 
 
-def common_min_insync_records(
-    image: MetadataImage, min_insync_replicas: int
-) -> list[MetadataRecord]:
+def common_min_insync_records(image: MetadataImage) -> list[MetadataRecord]:
     """Let all nodes see one minimum, which eligible leader replicas are counted against."""
     records: list[MetadataRecord] = []
     if MIN_INSYNC_REPLICAS not in image.configs.get(DEFAULT_BROKER_RESOURCE, {}):
@@ -137,7 +130,7 @@ def common_min_insync_records(
                 resource_type=DEFAULT_BROKER_RESOURCE.type,
                 resource_name=DEFAULT_BROKER_RESOURCE.name,
                 name=MIN_INSYNC_REPLICAS,
-                value=str(min_insync_replicas),
+                value=image.static_configs.get(MIN_INSYNC_REPLICAS, "1"),
             )
         )
     for resource, values in image.configs.items():

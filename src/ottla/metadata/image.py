@@ -148,6 +148,17 @@ class BrokerImage:
         """Whether it may lead partitions."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def open_log_dirs(self) -> tuple[UUID, ...]:
+        """Those that may get new partitions; all of them where none may."""
+        cordoned = self.cordoned_log_dirs or ()
+        return tuple(one for one in self.log_dirs if one not in cordoned) or self.log_dirs
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no directory is left for new partitions."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
+
     def has_online_directory(self, directory: UUID) -> bool:
         """Whether a replica that lies there can be used; one that lies nowhere yet can."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
@@ -184,6 +195,8 @@ class MetadataImage:
     acls: Mapping[UUID, AccessControlEntryRecord] = field(default_factory=dict)
     scram: Mapping[ScramKey, UserScramCredentialRecord] = field(default_factory=dict)
     delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
+    # Not from the log: what this node's server.properties says where nobody has set anything.
+    static_configs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def next_offset(self) -> Offset:
@@ -203,6 +216,17 @@ class MetadataImage:
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         return self.config(ConfigResourceType.TOPIC, topic)
+
+    def effective_topic_config(self, topic: str, name: str) -> str | None:
+        """Of the topic, else of all brokers, else of this node; None where nobody said anything."""
+        for configs in (
+            self.topic_config(topic),
+            self.configs.get(DEFAULT_BROKER_RESOURCE, {}),
+            self.static_configs,
+        ):
+            if name in configs:
+                return configs[name]
+        return None
 
 
 EMPTY_IMAGE = MetadataImage()

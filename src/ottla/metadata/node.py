@@ -13,7 +13,8 @@ accepted any more.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ottla.metadata.brokers import decide_register_controller
@@ -46,6 +47,7 @@ from ottla.metadata.records import (
 from ottla.metadata.snapshot import TransactionResolver, image_records
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import NO_OFFSET, BrokerId, Epoch, Offset
+from ottla.raft.batches import BATCH_BYTES_MAX
 from ottla.raft.driver import QuorumError, RaftDriver
 from ottla.raft.log import SEGMENT_BYTES, SEGMENT_MS
 from ottla.raft.node import Quorum
@@ -68,7 +70,7 @@ SNAPSHOT_RETRY_S = 60.0
 log = logging.getLogger(__name__)
 
 
-class SnapshotPolicy(NamedTuple):
+class LogPolicy(NamedTuple):
     """When the log is folded into a snapshot, and how much history stays; Kafka's defaults."""
 
     record_bytes_between: int = 20 * 1024 * 1024
@@ -77,6 +79,7 @@ class SnapshotPolicy(NamedTuple):
     retention_ms: int = 7 * 24 * 60 * 60 * 1000
     segment_bytes: int = SEGMENT_BYTES
     segment_ms: int = SEGMENT_MS
+    batch_bytes_max: int = BATCH_BYTES_MAX
 
 
 class _Pending(NamedTuple):
@@ -96,32 +99,31 @@ class MetadataNode:
         cluster_id: str | None = None,
         controller_endpoints: Sequence[RecordEndpoint] = (),
         static_voter_ids: Sequence[int] = (),
-        min_insync_replicas: int = 1,
-        snapshots: SnapshotPolicy | None = None,
+        static_configs: Mapping[str, str] | None = None,
+        policy: LogPolicy | None = None,
         lock_directory: bool = False,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         """`directory` is the metadata log directory; `cluster_id`, if given, must be its own.
 
         `lock_directory` is for one that is not among the log directories, which the log manager
-        locks.
+        locks. `static_configs` are those of server.properties that the controller decides by.
         """
         self.node_id = BrokerId(node_id)
         self.directory = directory
         self.cluster_id = cluster_id or ""
         self.directory_id = ZERO_UUID
         self.incarnation_id = runtime.random.uuid4()
-        self.image = EMPTY_IMAGE
+        self.image = replace(EMPTY_IMAGE, static_configs=static_configs or {})
         self._runtime = runtime
         self._controller_endpoints = tuple(controller_endpoints)
         self._static_voter_ids = tuple(static_voter_ids)
-        self._min_insync_replicas = min_insync_replicas
-        self._policy = snapshots or SnapshotPolicy()
+        self._policy = policy or LogPolicy()
         self._lock_directory = lock_directory
         self._lock: Lock | None = None
         self._on_failure_callback = on_failure
         self._driver: RaftDriver | None = None
-        self._newest = EMPTY_IMAGE  # with records that are not committed yet
+        self._newest = self.image  # with records that are not committed yet
         self._uncommitted: deque[_Pending] = deque()
         self._subscribers: list[Subscriber] = []
         self._bytes_since_snapshot = 0
@@ -175,6 +177,7 @@ class MetadataNode:
             static_voter_ids=self._static_voter_ids,
             segment_bytes=self._policy.segment_bytes,
             segment_ms=self._policy.segment_ms,
+            batch_bytes_max=self._policy.batch_bytes_max,
             on_commit=self._on_commit,
             on_failure=self._on_failure,
         )
@@ -229,7 +232,7 @@ class MetadataNode:
     def _replay_directory(self) -> tuple[MetadataDelta, bool]:
         """Open the log: one delta with its newest snapshot and what came after it; blocking."""
         driver = self._raft
-        delta = MetadataDelta(EMPTY_IMAGE)
+        delta = MetadataDelta(self.image)
         start = Offset(0)
         newest = driver.open()
         if newest is not None:
@@ -254,7 +257,7 @@ class MetadataNode:
             records = feature_level_records(RELEASE_FEATURES)
         features = {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)}
         if features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0:
-            records += common_min_insync_records(EMPTY_IMAGE, self._min_insync_replicas)
+            records += common_min_insync_records(self.image)
         if features.get(METADATA_VERSION, 0) < TRANSACTIONS_SINCE:
             return records
         begin = BeginTransactionRecord(name="Bootstrap records")

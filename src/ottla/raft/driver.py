@@ -66,6 +66,7 @@ class RaftDriver:
         static_voter_ids: Sequence[int] = (),
         segment_bytes: int = SEGMENT_BYTES,
         segment_ms: int = SEGMENT_MS,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
         on_commit: Callable[[Offset], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -75,7 +76,9 @@ class RaftDriver:
             f"{log_dir}/{DIRECTORY_NAME}",
             segment_bytes=segment_bytes,
             segment_ms=segment_ms,
+            batch_bytes_max=batch_bytes_max,
         )
+        self._batch_bytes_max = batch_bytes_max
         self.quorum = static_quorum(static_voter_ids)
         self.next_offset = Offset(0)
         self.failure: BaseException | None = None
@@ -206,10 +209,11 @@ class RaftDriver:
         batch = data_batch(
             values, base_offset=self.next_offset, epoch=self.epoch, timestamp_ms=timestamp_ms
         )
-        if len(batch) > BATCH_BYTES_MAX:
+        if len(batch) > self._batch_bytes_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The change takes {len(batch)} bytes of metadata; one may take {BATCH_BYTES_MAX}",
+                f"The change takes {len(batch)} bytes of metadata; one may take"
+                f" {self._batch_bytes_max}",
             )
         self._enqueue(batch, len(values))
         return Offset(self.next_offset - 1)

@@ -264,7 +264,7 @@ def update(world: World, name: str, level: int, kind: int = UpgradeType.UPGRADE)
 
 
 def update_features(world: World, *updates: FeatureUpdate) -> Decision[None]:
-    return decide_update_features(world.image, updates, kraft_version=1, min_insync_replicas=1)
+    return decide_update_features(world.image, updates, kraft_version=1)
 
 
 def test_features_go_up_and_down_as_asked() -> None:

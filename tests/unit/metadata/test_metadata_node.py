@@ -23,7 +23,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import RELEASE_FEATURES, supported_feature_records
 from ottla.metadata.formatting import FormatError, format_storage
 from ottla.metadata.image import ConfigResource, MetadataImage
-from ottla.metadata.node import SNAPSHOT_RETRY_S, MetadataNode, SnapshotPolicy
+from ottla.metadata.node import SNAPSHOT_RETRY_S, LogPolicy, MetadataNode
 from ottla.metadata.records import (
     BeginTransactionRecord,
     ConfigRecord,
@@ -252,8 +252,8 @@ def test_subscribers_get_the_image_with_its_delta(runtime: Runtime, tmp_path: Pa
 def test_a_snapshot_replaces_the_log_before_it(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
-        policy = SnapshotPolicy(retention_bytes=0)
-        node = node_on(runtime, str(tmp_path), snapshots=policy)
+        policy = LogPolicy(retention_bytes=0)
+        node = node_on(runtime, str(tmp_path), policy=policy)
         await node.start()
         await join(node)
         await node.submit(creating("a", "b"))
@@ -280,8 +280,8 @@ def test_a_snapshot_replaces_the_log_before_it(runtime: Runtime, tmp_path: Path)
 def test_a_snapshot_is_taken_when_enough_was_written(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
-        policy = SnapshotPolicy(record_bytes_between=2000)
-        node = node_on(runtime, str(tmp_path), snapshots=policy)
+        policy = LogPolicy(record_bytes_between=2000)
+        node = node_on(runtime, str(tmp_path), policy=policy)
         await node.start()
         await join(node)
         for number in range(40):
@@ -313,7 +313,7 @@ def test_a_snapshot_that_failed_is_tried_again(
     monkeypatch.setattr(MetadataLog, "write_snapshot", fail_twice)
 
     async def scenario() -> None:
-        node = node_on(runtime, "/d", snapshots=SnapshotPolicy(record_bytes_between=2000))
+        node = node_on(runtime, "/d", policy=LogPolicy(record_bytes_between=2000))
         await node.start()
         await join(node)
         number = 0
@@ -489,7 +489,7 @@ def test_a_failed_sync_refuses_all_changes_from_then_on() -> None:
 async def live(runtime: Runtime, acknowledged: list[str], deleted: list[str]) -> None:
     """A node's life with everything that touches the disk; notes what it was promised."""
     format_directory(runtime, "/d")
-    node = node_on(runtime, "/d", snapshots=SnapshotPolicy(retention_bytes=0))
+    node = node_on(runtime, "/d", policy=LogPolicy(retention_bytes=0))
     await node.start()
     await join(node)
     await node.submit(creating("a", "b"))

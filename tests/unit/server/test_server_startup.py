@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.metadata.elections import allows_unclean_election, min_insync_replicas
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.server.broker import Broker
@@ -26,6 +27,18 @@ def test_clients_are_told_the_name_of_the_machine_where_no_host_is_given(
         assert [one.host for one in controller.endpoints] == [NODE]
 
     with_broker(scenario, config={"listeners": listeners})
+
+
+def test_the_controller_decides_by_what_the_properties_of_its_node_say() -> None:
+    async def scenario(broker: Broker, client: SimClient) -> None:
+        image = broker.metadata.image
+        assert allows_unclean_election(image, "any")
+        assert min_insync_replicas(image, "any") == 3
+
+    with_broker(
+        scenario,
+        config={"unclean.leader.election.enable": "true", "min.insync.replicas": "3"},
+    )
 
 
 def test_a_broker_that_is_unregistered_while_it_runs_is_back_after_a_restart() -> None:

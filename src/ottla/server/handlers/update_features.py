@@ -27,7 +27,6 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
             image,
             list(updates.values()),
             kraft_version=services.metadata.kraft_version,
-            min_insync_replicas=services.config.min_insync_replicas,
             validate_only=given(request, "validate_only", False),
         )
     )
