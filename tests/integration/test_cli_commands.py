@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from ottla.cli.main import root
-from support.cli_runs import Cli, free_port
+from support.cli_runs import Cli, free_port, until
 
 
 def test_a_topic_lives_through_create_describe_alter_and_delete(cli: Cli) -> None:
@@ -225,14 +225,17 @@ def test_deleted_records_are_gone_and_offsets_say_so(cli: Cli, topic: str) -> No
     assert cli("topic", "delete-records", topic, "--before", "99", "-p", "0", "--yes").code == 1
 
 
+def settings(cli: Cli, entity: str, name: str) -> dict[str, tuple[str, str]]:
+    """What is set there, with where it comes from."""
+    rows = cli("config", "describe", entity, name, "-o", "json").json
+    return {row["name"]: (row["value"], row["source"]) for row in rows}
+
+
 def test_settings_of_a_topic_are_described_and_altered(cli: Cli, topic: str) -> None:
-    assert cli("config", "describe", "topic", topic, "-o", "json").json == []
+    assert settings(cli, "topic", topic) == {}
     assert cli("config", "alter", "topic", topic, "-c", "segment.ms=60000").code == 0
-    (row,) = cli("config", "describe", "topic", topic, "-o", "json").json
-    assert (row["name"], row["value"], row["source"]) == (
-        "segment.ms",
-        "60000",
-        "DYNAMIC_TOPIC_CONFIG",
+    until(
+        lambda: settings(cli, "topic", topic) == {"segment.ms": ("60000", "DYNAMIC_TOPIC_CONFIG")}
     )
     everything = cli("config", "describe", "topic", topic, "--all", "-o", "json").json
     assert {"retention.ms", "cleanup.policy"} <= {row["name"] for row in everything}
@@ -250,17 +253,19 @@ def test_settings_of_all_brokers_groups_and_client_metrics(cli: Cli, topic: str)
         ("group", topic, "consumer.session.timeout.ms", "50000", "DYNAMIC_GROUP_CONFIG"),
         ("client-metrics", topic, "interval.ms", "5000", "DYNAMIC_CLIENT_METRICS_CONFIG"),
     ):
+
+        def found(entity: str = entity, name: str = name, key: str = key) -> Any:
+            return settings(cli, entity, name).get(key)
+
         assert cli("config", "alter", entity, name, "-c", f"{key}={value}").code == 0
+        until(lambda: found() == (value, source))  # noqa: B023  called before the next round
         (row,) = cli("config", "describe", entity, name, key, "-o", "json").json
         assert (row["value"], row["source"]) == (value, source)
-        rows = cli("config", "describe", entity, name, "-o", "json").json
-        assert key in [row["name"] for row in rows]
         if entity in ("group", "client-metrics"):
             names = [row["name"] for row in cli("config", "list", entity, "-o", "json").json]
             assert topic in names
         assert cli("config", "alter", entity, name, "--delete-config", key).code == 0
-        rows = cli("config", "describe", entity, name, "-o", "json").json
-        assert key not in [row["name"] for row in rows]
+        until(lambda: found() is None)
     assert cli("config", "describe", "broker", "seven").code == 2
     assert cli("config", "describe", "broker", "77").code == 3
 
@@ -279,6 +284,7 @@ def test_documentation_is_shown_where_it_is_asked_for(cli: Cli, topic: str) -> N
     assert shown.startswith("retention.ms = 604800000  (DEFAULT_CONFIG, long)\n    ")
 
 
+@pytest.mark.usefixtures("patient_completion")
 @pytest.mark.parametrize(
     ("args", "typed", "offered"),
     [
@@ -318,9 +324,9 @@ def test_a_list_setting_grows_and_shrinks(cli: Cli, topic: str) -> None:
         )
 
     assert cli("config", "alter", "topic", topic, "--append", "cleanup.policy=compact").code == 0
-    assert policy() == "delete,compact"
+    until(lambda: policy() == "delete,compact")
     assert cli("config", "alter", "topic", topic, "--subtract", "cleanup.policy=delete").code == 0
-    assert policy() == "compact"
+    until(lambda: policy() == "compact")
 
 
 def test_brokers_and_cluster_are_described(cli: Cli, topic: str) -> None:

@@ -61,6 +61,7 @@ def test_an_open_transaction_is_listed_and_described(cli: Cli, topic: str, open_
     assert row["ProducerId"] == str(listed["producer_id"])
 
 
+@pytest.mark.usefixtures("patient_completion")
 @pytest.mark.parametrize("command", ["describe", "terminate"])
 def test_the_shell_offers_transactional_ids(cli: Cli, open_id: str, command: str) -> None:
     complete = BashComplete(root, {}, "ottla", "_OTTLA_COMPLETE")
