@@ -1,4 +1,4 @@
-# One entry point for people and for CI. Every target installs what is missing first.
+# One entry point for people and for CI. Every target but `clean` installs what is missing first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,10 +9,12 @@ PYTEST := $(BIN)/python -m pytest
 
 install: $(STAMP)
 
-# The lock is uv's, in the requirements format, which names packages and hashes but no registry.
-$(STAMP): pyproject.toml requirements.lock
+$(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'; }
+	@$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
+
+# The lock is uv's, in the requirements format, which names packages and hashes but no registry.
+$(STAMP): pyproject.toml requirements.lock | $(BIN)/uv
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@$(BIN)/python -m compileall -q src
@@ -33,6 +35,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_seam.py
 	$(BIN)/python tools/generate_config_docs.py --check
+	$(BIN)/python tools/generate_protocol_docs.py --check
 
 unit: $(STAMP)
 	$(PYTEST) -n 2 tests/unit
@@ -82,7 +85,7 @@ bench: $(STAMP)
 	@tools/install_system.sh kcat:kcat java:default-jre-headless
 	$(BIN)/python -m bench
 
-lock:
+lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --extra console --extra spark --group dev pyproject.toml -o requirements.lock
 
 clean:

@@ -174,22 +174,53 @@ def test_kafka_metadata_quorum_describes_status_and_replication(
         assert "LeaderId:" in tool(command, *server, "describe", "--status")
 
 
-def test_kafka_features_describes_finalized_levels(broker: BrokerProcess, judge: Judge) -> None:
+def test_kafka_features_describes_and_updates_finalized_levels(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    command, server = f"{TOOLS}.FeatureCommand", ("--bootstrap-server", broker.bootstrap)
     with judge.judging("kafka-features", "describe"):
-        server = ("--bootstrap-server", broker.bootstrap)
-        answer = tool(f"{TOOLS}.FeatureCommand", *server, "describe")
+        answer = tool(command, *server, "describe")
         assert "metadata.version" in answer
+    with judge.judging("kafka-features", "downgrade"):
+        answer = tool(command, *server, "downgrade", "--feature", "share.version=0")
+        assert "share.version was downgraded to 0." in answer
+    with judge.judging("kafka-features", "upgrade"):
+        answer = tool(command, *server, "upgrade", "--feature", "share.version=1")
+        assert "share.version was upgraded to 1." in answer
+    with judge.judging("kafka-features", "upgrade to a release"):
+        answer = tool(command, *server, "upgrade", "--release-version", "4.3")
+        assert "kraft.version was upgraded to 1." in answer
+
+
+def test_kafka_leader_election_finds_the_preferred_leader_in_place(
+    broker: BrokerProcess, topic: str, judge: Judge
+) -> None:
+    command = f"{TOOLS}.LeaderElectionCommand"
+    server = ("--bootstrap-server", broker.bootstrap, "--election-type", "PREFERRED")
+    with judge.judging("kafka-leader-election", "one partition"):
+        answer = tool(command, *server, "--topic", topic, "--partition", "0")
+        assert f"Valid replica already elected for partitions {topic}-0" in answer
+    with judge.judging("kafka-leader-election", "all partitions"):
+        assert "Error" not in tool(command, *server, "--all-topic-partitions")
 
 
 def test_kafka_cluster_tells_cluster_id(broker: BrokerProcess, judge: Judge) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
     with judge.judging("kafka-cluster", "cluster-id"):
-        server = ("--bootstrap-server", broker.bootstrap)
         answer = tool(f"{TOOLS}.ClusterTool", "cluster-id", *server)
         properties = (broker.data / "meta.properties").read_text()
         (cluster_id,) = (
             line.split("=", 1)[1] for line in properties.splitlines() if line.startswith("cluster")
         )
         assert f"Cluster ID: {cluster_id}" in answer
+    with judge.judging("kafka-cluster", "list-endpoints"):
+        answer = tool(f"{TOOLS}.ClusterTool", "list-endpoints", *server)
+        assert "unfenced" in answer
+    with (
+        judge.judging("kafka-cluster", "unregister a stranger"),
+        pytest.raises(ToolFailed, match="BrokerIdNotRegisteredException"),
+    ):
+        tool(f"{TOOLS}.ClusterTool", "unregister", *server, "--id", "77")
 
 
 def test_kafka_delete_records_moves_the_log_start_offset(
@@ -413,11 +444,30 @@ def test_kafka_groups_lists_groups_of_every_type(
             assert group not in rows
 
 
-def test_reassignment_tool_lists_nothing_pending(broker: BrokerProcess, judge: Judge) -> None:
+def test_reassignment_tool_moves_partitions_to_where_they_are(
+    broker: BrokerProcess, topic: str, tmp_path: Path, judge: Judge
+) -> None:
+    command = f"{TOOLS}.reassign.ReassignPartitionsCommand"
     server = ("--bootstrap-server", broker.bootstrap)
+    moves, topics = tmp_path / "moves.json", tmp_path / "topics.json"
+    move = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": ["any"]}
+    moves.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    wanted = ("--reassignment-json-file", str(moves))
+    with judge.judging("kafka-reassign-partitions", "generate"):
+        asked = ("--topics-to-move-json-file", str(topics), "--broker-list", "1")
+        assert "Proposed partition reassignment" in tool(command, *server, *asked, "--generate")
+    with judge.judging("kafka-reassign-partitions", "execute"):
+        answer = tool(command, *server, *wanted, "--execute")
+        assert f"Successfully started partition reassignment for {topic}-0" in answer
+    with judge.judging("kafka-reassign-partitions", "verify"):
+        answer = tool(command, *server, *wanted, "--verify")
+        assert f"Reassignment of partition {topic}-0 is completed." in answer
+    with judge.judging("kafka-reassign-partitions", "cancel"):
+        answer = tool(command, *server, *wanted, "--cancel")
+        assert "None of the specified partition reassignments are active." in answer
     with judge.judging("kafka-reassign-partitions", "list"):
-        answer = tool(f"{TOOLS}.reassign.ReassignPartitionsCommand", *server, "--list")
-        assert "No partition reassignments found" in answer
+        assert "No partition reassignments found" in tool(command, *server, "--list")
 
 
 def test_kafka_dump_log_reads_what_the_broker_writes(

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from ottla.cli.main import run
-from support.cli_runs import Cli, Done, apache_kafka, ottla
+from support.cli_runs import Cli, Done, apache_kafka, ottla, until
 
 
 @pytest.fixture(scope="module", params=["ottla", "kafka"])
@@ -50,9 +50,16 @@ def cli(
 
 
 @pytest.fixture
+def patient_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person gives up on a tab key sooner than a busy machine answers."""
+    monkeypatch.setattr("ottla.cli.completion.COMPLETION_TIMEOUT_S", 30.0)
+
+
+@pytest.fixture
 def topic(cli: Cli) -> Iterator[str]:
-    """A topic of three partitions."""
+    """A topic of three partitions, which the broker has heard of."""
     name = f"t-{uuid4().hex[:8]}"
     assert cli("topic", "create", name, "-p", "3").code == 0
+    until(lambda: cli("topic", "offsets", name).code == 0)
     yield name
     cli("topic", "delete", name, "--yes")

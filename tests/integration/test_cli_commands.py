@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import BashComplete
 
-from support.cli_runs import Cli, free_port
+from ottla.cli.main import root
+from support.cli_runs import Cli, free_port, until
 
 
 def test_a_topic_lives_through_create_describe_alter_and_delete(cli: Cli) -> None:
@@ -223,14 +225,17 @@ def test_deleted_records_are_gone_and_offsets_say_so(cli: Cli, topic: str) -> No
     assert cli("topic", "delete-records", topic, "--before", "99", "-p", "0", "--yes").code == 1
 
 
+def settings(cli: Cli, entity: str, name: str) -> dict[str, tuple[str, str]]:
+    """What is set there, with where it comes from."""
+    rows = cli("config", "describe", entity, name, "-o", "json").json
+    return {row["name"]: (row["value"], row["source"]) for row in rows}
+
+
 def test_settings_of_a_topic_are_described_and_altered(cli: Cli, topic: str) -> None:
-    assert cli("config", "describe", "topic", topic, "-o", "json").json == []
+    assert settings(cli, "topic", topic) == {}
     assert cli("config", "alter", "topic", topic, "-c", "segment.ms=60000").code == 0
-    (row,) = cli("config", "describe", "topic", topic, "-o", "json").json
-    assert (row["name"], row["value"], row["source"]) == (
-        "segment.ms",
-        "60000",
-        "DYNAMIC_TOPIC_CONFIG",
+    until(
+        lambda: settings(cli, "topic", topic) == {"segment.ms": ("60000", "DYNAMIC_TOPIC_CONFIG")}
     )
     everything = cli("config", "describe", "topic", topic, "--all", "-o", "json").json
     assert {"retention.ms", "cleanup.policy"} <= {row["name"] for row in everything}
@@ -239,6 +244,75 @@ def test_settings_of_a_topic_are_described_and_altered(cli: Cli, topic: str) -> 
     assert "segment.ms" in refused.err
     assert cli("config", "alter", "topic", topic, "-c", "no.such.key=1").code == 1
     assert cli("config", "describe", "topic", topic, "no.such.key").code == 3
+
+
+def test_settings_of_all_brokers_groups_and_client_metrics(cli: Cli, topic: str) -> None:
+    for entity, name, key, value, source in (
+        ("broker", "default", "log.cleaner.threads", "2", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ("broker", "1", "log.cleaner.threads", "2", "DYNAMIC_BROKER_CONFIG"),
+        ("group", topic, "consumer.session.timeout.ms", "50000", "DYNAMIC_GROUP_CONFIG"),
+        ("client-metrics", topic, "interval.ms", "5000", "DYNAMIC_CLIENT_METRICS_CONFIG"),
+    ):
+
+        def found(entity: str = entity, name: str = name, key: str = key) -> Any:
+            return settings(cli, entity, name).get(key)
+
+        assert cli("config", "alter", entity, name, "-c", f"{key}={value}").code == 0
+        until(lambda: found() == (value, source))  # noqa: B023  called before the next round
+        (row,) = cli("config", "describe", entity, name, key, "-o", "json").json
+        assert (row["value"], row["source"]) == (value, source)
+        if entity in ("group", "client-metrics"):
+            names = [row["name"] for row in cli("config", "list", entity, "-o", "json").json]
+            assert topic in names
+        assert cli("config", "alter", entity, name, "--delete-config", key).code == 0
+        until(lambda: found() is None)
+    assert cli("config", "describe", "broker", "seven").code == 2
+    assert cli("config", "describe", "broker", "77").code == 3
+
+
+def test_levels_of_loggers_are_described_and_altered(cli: Cli) -> None:
+    rows = cli("config", "describe", "broker-logger", "1", "-o", "json").json
+    level = next(row["value"] for row in rows if row["name"] == "root")
+    changed = cli("config", "alter", "broker-logger", "1", "-c", f"root={level}")
+    assert changed.code == 0, changed.err
+
+
+def test_documentation_is_shown_where_it_is_asked_for(cli: Cli, topic: str) -> None:
+    (row,) = cli("config", "describe", "topic", topic, "retention.ms", "--docs", "-o", "json").json
+    assert (row["type"], len(row["documentation"]) > 20) == ("LONG", True)
+    shown = cli("config", "describe", "topic", topic, "retention.ms", "--docs").out.decode()
+    assert shown.startswith("retention.ms = 604800000  (DEFAULT_CONFIG, long)\n    ")
+
+
+@pytest.mark.usefixtures("patient_completion")
+@pytest.mark.parametrize(
+    ("args", "typed", "offered"),
+    [
+        (["config", "describe", "topic"], "", "{topic}"),
+        (["config", "describe", "broker"], "", "default"),
+        (["config", "describe", "broker"], "", "1"),
+        (["config", "describe", "broker-logger"], "", "1"),
+        (["config", "describe", "topic", "{topic}"], "retention", "retention.ms"),
+        (["config", "alter", "topic", "{topic}", "-c"], "retention", "retention.ms="),
+        (["config", "alter", "broker", "default", "--delete-config"], "num.i", "num.io.threads"),
+        (["topic", "alter", "{topic}", "-c"], "clean", "cleanup.policy="),
+        (["topic", "create", "new", "-c"], "clean", "cleanup.policy="),
+        (["group", "reset", "g", "--topic"], "", "{topic}"),
+        (["broker", "describe"], "", "1"),
+        (["transactions", "find-hanging", "--broker-id"], "", "1"),
+        (["topic", "list", "--context"], "ne", "near"),
+        (["context", "use"], "", "near"),
+        (["context", "delete"], "", "near"),
+    ],
+)
+def test_the_shell_offers_live_names(
+    cli: Cli, address: str, topic: str, args: list[str], typed: str, offered: str
+) -> None:
+    assert cli("context", "create", "near", "-b", address).code == 0
+    complete = BashComplete(root, {}, "ottla", "_OTTLA_COMPLETE")
+    words = [word.format(topic=topic) for word in args]
+    found = [item.value for item in complete.get_completions(words, typed)]
+    assert offered.format(topic=topic) in found
 
 
 def test_a_list_setting_grows_and_shrinks(cli: Cli, topic: str) -> None:
@@ -250,9 +324,9 @@ def test_a_list_setting_grows_and_shrinks(cli: Cli, topic: str) -> None:
         )
 
     assert cli("config", "alter", "topic", topic, "--append", "cleanup.policy=compact").code == 0
-    assert policy() == "delete,compact"
+    until(lambda: policy() == "delete,compact")
     assert cli("config", "alter", "topic", topic, "--subtract", "cleanup.policy=delete").code == 0
-    assert policy() == "compact"
+    until(lambda: policy() == "compact")
 
 
 def test_brokers_and_cluster_are_described(cli: Cli, topic: str) -> None:
@@ -266,6 +340,7 @@ def test_brokers_and_cluster_are_described(cli: Cli, topic: str) -> None:
     described = cli("broker", "describe", str(broker["id"]), "-o", "json").json
     (directory,) = described["log_dirs"]
     assert directory["total_bytes"] > directory["usable_bytes"] > 0
+    assert directory["cordoned"] is False
     sizes = {(r["topic"], r["partition"]): r["size_bytes"] for r in directory["replicas"]}
     assert sizes[topic, 0] > 0
     assert sizes[topic, 1] == 0

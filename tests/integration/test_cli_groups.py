@@ -289,6 +289,7 @@ def test_a_bad_plan_is_named_by_its_line(cli: Cli, group: str, tmp_path: Path) -
         assert words in done.err
 
 
+@pytest.mark.usefixtures("patient_completion")
 def test_the_shell_is_offered_live_group_names(
     address: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,3 +32,16 @@ def test_the_table_has_times_and_rates(cli: Cli) -> None:
 
 def test_a_topic_that_is_not_there_is_exit_code_3(cli: Cli) -> None:
     assert cli("bench", "--topic", "no-such-topic").code == 3
+
+
+def test_records_above_the_usual_limit_are_let_through_or_refused_in_a_sentence(
+    cli: Cli, topic: str
+) -> None:
+    large = cli("bench", "-n", "3", "-s", "2000000", "-o", "json")
+    assert large.code == 0, large.err
+    assert [row["bytes"] for row in large.json] == [6_000_000, 6_000_000]
+    refused = cli("bench", "-n", "3", "-s", "2000000", "--topic", topic, "--produce-only")
+    assert refused.code == 1
+    assert "3 of 3 records were not acknowledged" in refused.err
+    assert "size" in refused.err.lower()
+    assert "defect" not in refused.err

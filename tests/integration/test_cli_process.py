@@ -1,12 +1,14 @@
 """What only a process can show of the command line: pipes, signals, stray output, serving."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,7 +26,7 @@ PROPERTIES = (
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as running:
-        for topic in ("words", "pipe", "interrupt"):
+        for topic in ("words", "pipe", "interrupt", "progress"):
             running.create_topic(topic)
         yield running
 
@@ -72,6 +74,52 @@ def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str]) -> 
         consumer.stdout.close()
         _, err = consumer.communicate(timeout=SECONDS_MAX)
     assert (consumer.returncode, err) == (0, b"")
+
+
+def on_terminal(
+    *args: str, env: dict[str, str], stdin: Path | None = None, stdout: Path
+) -> tuple[int, str]:
+    """The exit code, and what a person sees whose terminal gets only standard error."""
+    master, slave = pty.openpty()
+    with (stdin or Path(os.devnull)).open("rb") as source, stdout.open("wb") as target:
+        process = subprocess.Popen(
+            [OTTLA, *args], env=env, stdin=source, stdout=target, stderr=slave
+        )
+    os.close(slave)
+    seen = b""
+    while piece := _read(master):
+        seen += piece
+    os.close(master)
+    return process.wait(SECONDS_MAX), seen.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # how Linux tells that nobody has the other end any more
+        return b""
+
+
+def test_long_work_shows_its_progress_on_a_terminal_and_never_among_the_data(
+    environment: dict[str, str], cluster: Cluster, tmp_path: Path
+) -> None:
+    lines, copy, listing = tmp_path / "lines", tmp_path / "copy", tmp_path / "listing"
+    lines.write_bytes(b"".join(b"line %d\n" % number for number in range(5000)))
+    produced = on_terminal(
+        "produce", "progress", env=environment, stdin=lines, stdout=tmp_path / "nothing"
+    )
+    consumed = on_terminal("consume", "progress", "--exit", env=environment, stdout=copy)
+    assert copy.read_bytes() == lines.read_bytes()
+    (segment,) = (cluster.directory / "progress-0").glob("*.log")
+    dumped = on_terminal("log", "dump", str(segment), env=environment, stdout=listing)
+    looked = on_terminal("transactions", "find-hanging", env=environment, stdout=listing)
+    for code, seen in (produced, consumed, dumped, looked):
+        assert code == 0, seen
+        assert "100%" in seen
+    quiet = on_terminal(
+        "produce", "progress", "--quiet", env=environment, stdin=lines, stdout=listing
+    )
+    assert quiet == (0, "")
 
 
 def test_ctrl_c_is_exit_code_130_without_a_traceback(environment: dict[str, str]) -> None:
@@ -185,17 +233,20 @@ def test_a_server_runs_from_a_properties_file_and_stops_on_sigterm(
     assert unformatted.returncode == 1
     assert unformatted.stderr.count(b"\n") == 1
     cluster_id = ottla("storage", "random-uuid", env=environment).stdout.decode().strip()
-    done = ottla(
-        "storage", "format", "-t", cluster_id, "-c", str(properties), "--standalone",
-        env=environment,
-    )  # fmt: skip
+    done = ottla("storage", "format", "-t", cluster_id, "-c", str(properties), env=environment)
     assert done.returncode == 0
-    server = started("server", str(properties), "--override", "num.partitions=5", env=environment)
+    options = ("--override", "num.partitions=5", "--http-port", "0", "--http-host", "127.0.0.2")
+    server = started("server", str(properties), *options, env=environment)
     try:
         assert server.stderr is not None
         ready = server.stderr.readline().decode()
-        found = re.fullmatch(r"Broker 7 is ready at PLAINTEXT://(127\.0\.0\.1:\d+).*\.\n", ready)
+        found = re.fullmatch(
+            r"Broker 7 is ready at PLAINTEXT://(127\.0\.0\.1:\d+); http://(127\.0\.0\.2:\d+)/metrics\.\n",
+            ready,
+        )
         assert found, ready
+        with urlopen(f"http://{found[2]}/readyz", timeout=SECONDS_MAX) as health:
+            assert health.status == 200
         environment["OTTLA_BROKERS"] = found[1]
         assert ottla("topic", "create", "made", env=environment).returncode == 0
         rows = ottla("topic", "offsets", "made", "-o", "jsonl", env=environment).stdout

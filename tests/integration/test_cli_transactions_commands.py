@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from click.shell_completion import BashComplete
 from confluent_kafka import Producer
 
+from ottla.cli.main import root
 from support.cli_runs import Cli
 
 LIST_COLUMNS = ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
@@ -57,6 +59,14 @@ def test_an_open_transaction_is_listed_and_described(cli: Cli, topic: str, open_
     assert row["TransactionState"] == "Ongoing"
     assert row["TopicPartitions"] == f"{topic}-1"
     assert row["ProducerId"] == str(listed["producer_id"])
+
+
+@pytest.mark.usefixtures("patient_completion")
+@pytest.mark.parametrize("command", ["describe", "terminate"])
+def test_the_shell_offers_transactional_ids(cli: Cli, open_id: str, command: str) -> None:
+    complete = BashComplete(root, {}, "ottla", "_OTTLA_COMPLETE")
+    found = complete.get_completions(["transactions", command], open_id[:4])
+    assert open_id in [item.value for item in found]
 
 
 def test_the_producers_of_a_partition_show_where_it_began(

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.protocol.api import PRODUCE_VERSION_MIN, VERSIONS, ApiKey
 from support import admin_conversations as admin
+from support import cluster_conversations as cluster
 from support import record_conversations as records
 from support.conversations import ABSENT, both_brokers, converse_with_each
 from support.wire import Wire
@@ -152,6 +153,11 @@ CONVERSATIONS = [
     (admin.describe_log_dirs, ApiKey.DESCRIBE_LOG_DIRS),
     (admin.describe_topic_partitions, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
     (admin.list_config_resources, ApiKey.LIST_CONFIG_RESOURCES),
+    (cluster.elect_leaders, ApiKey.ELECT_LEADERS),
+    (cluster.alter_reassignments, ApiKey.ALTER_PARTITION_REASSIGNMENTS),
+    (cluster.list_reassignments, ApiKey.LIST_PARTITION_REASSIGNMENTS),
+    (cluster.update_features, ApiKey.UPDATE_FEATURES),
+    (cluster.unregister_strangers, ApiKey.UNREGISTER_BROKER),
     (records.init_producers, ApiKey.INIT_PRODUCER_ID),
     (records.produce, ApiKey.PRODUCE),
     (records.produce_to_special_topics, ApiKey.PRODUCE),

@@ -23,11 +23,18 @@ PLACES = frozenset(
 
 
 def ask_api_versions(talk: Talk, version: int, shared: frozenset[int]) -> None:
-    """`shared`: the APIs that both brokers serve; only those are compared."""
+    """`shared`: the APIs that both brokers serve; only those are compared.
+
+    The epoch of the features is not: it is how many records each metadata log holds.
+    """
 
     def keep(answer: Any) -> Any:
         kept = tuple(one for one in answer.api_keys if one.api_key in shared)
-        return (answer.error_code, kept)
+        features = {
+            name: {one.name: one for one in getattr(answer, name, ())}
+            for name in ("supported_features", "finalized_features")
+        }
+        return (answer.error_code, kept, features)
 
     for software in ("wire", "", "bad name!", "-dash", "dash-", "a" * 300, "1.0.0-x_y"):
         for number in ("1.0", "", "1 0"):

@@ -10,7 +10,7 @@ from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.runtime.simulated import Simulation
 from ottla.server.broker import Broker
-from ottla.testing.single_node import format_if_needed, single_node_properties
+from ottla.server.single_node import format_if_needed, single_node_properties
 from support.sim_client import SimClient
 
 PORT = 9092

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 from ottla.cli.main import run
 
 KAFKA_START_S_MAX = 60.0
+POLL_S = 0.05
+TRIES_MAX = 400
 
 
 class Done(NamedTuple):
@@ -33,6 +36,15 @@ class Done(NamedTuple):
 
 
 Cli = Callable[..., Done]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Apache Kafka's controller answers before its brokers have heard of a change."""
+    for _ in range(TRIES_MAX):
+        if is_so():
+            return
+        time.sleep(POLL_S)
+    raise AssertionError("it did not become so")
 
 
 def free_port() -> int:

@@ -9,7 +9,6 @@ bytes are compared by count.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +27,9 @@ from ottla.cli.client import (
     kafka_admin,
     translated_errors,
 )
-from ottla.cli.errors import CliError
+from ottla.cli.errors import CliError, sentence
 from ottla.cli.lazy import ExampleCommand
-from ottla.cli.output import Column, columns, print_rows
+from ottla.cli.output import Column, columns, print_rows, progress
 from ottla.cli.params import cluster_options, complete_topic, output_option
 from ottla.cli.produce import CODECS
 from ottla.cli.settings import Connection
@@ -41,6 +40,8 @@ RECORD_BYTES_MAX = 64 * 1024 * 1024
 RECORDS_MAX = 100_000_000  # eight bytes of latency each: what a laptop holds
 _POLL_S = 0.1
 _CONSUME_RECORDS_MAX = 5000
+_USUAL_BATCH_BYTES_MAX = 1_000_000  # librdkafka's; a topic's is a little more
+_BATCH_OVERHEAD_BYTES = 1024  # headers of the batch and of a record, and what lz4 may add
 _COLUMNS = (
     *columns("load", "records", "seconds"),
     Column("records_per_s", "RECORDS/S"),
@@ -58,6 +59,7 @@ class Measured:
     bytes: int = 0
     seconds: float = 0.0
     errors: int = 0
+    first_error: str | None = None
     latencies_s: array[float] = field(default_factory=lambda: array("d"))
 
     def row(self) -> dict[str, Any]:
@@ -141,26 +143,33 @@ def percentile_ms(ordered: list[float], share: float) -> float | None:
 def bench(connection: Connection, *, topic: str | None, output: str, **options: Any) -> None:
     """Measure how fast the cluster takes records and gives them back."""
     admin = Admin(connection)
-    with _topic(admin, topic, options["partitions"]) as (name, first):
+    batch_bytes_max = _batch_bytes_max(options["size"])
+    with _topic(admin, topic, options["partitions"], batch_bytes_max) as (name, first):
         measured = [_produce(connection, name, options)]
         if not options["produce_only"]:
             measured.append(_consume(connection, first, _ends(admin, name), options))
     print_rows([one.row() for one in measured], _COLUMNS, output)
     lost = measured[0].errors
     if lost:
-        raise CliError(f"{lost} of {options['records']} records were not acknowledged.")
+        why = measured[0].first_error or ""
+        raise CliError(f"{lost} of {options['records']} records were not acknowledged: {why}")
 
 
 @contextmanager
 def _topic(
-    admin: Admin, name: str | None, partitions: int
+    admin: Admin, name: str | None, partitions: int, batch_bytes_max: int | None
 ) -> Iterator[tuple[str, dict[Place, int]]]:
     """The named topic, or one of our own for the length of the block, and where it ends now."""
     if name is not None:
         yield name, _ends(admin, name)
         return
     made = f"ottla-bench-{uuid4().hex[:12]}"
-    new = kafka_admin().NewTopic(made, num_partitions=partitions, replication_factor=-1)
+    new = kafka_admin().NewTopic(
+        made,
+        num_partitions=partitions,
+        replication_factor=-1,
+        config={"max.message.bytes": str(batch_bytes_max)} if batch_bytes_max else {},
+    )
     admin.result(admin.raw.create_topics([new], **admin.options)[made])
     try:
         # Its partitions may have no leaders yet to ask.
@@ -169,23 +178,15 @@ def _topic(
         admin.result(admin.raw.delete_topics([made], **admin.options)[made])
 
 
+def _batch_bytes_max(record_bytes: int) -> int | None:
+    """The limit that lets records of this size through, where the usual one does not."""
+    wanted = record_bytes + _BATCH_OVERHEAD_BYTES
+    return wanted if wanted > _USUAL_BATCH_BYTES_MAX else None
+
+
 def _ends(admin: Admin, topic: str) -> dict[Place, int]:
     latest = kafka_admin().OffsetSpec.latest()
     return admin.offsets({(topic, p): latest for p in admin.partitions_of(topic)})
-
-
-@contextmanager
-def _progress(label: str, length: int, *, is_shown: bool) -> Iterator[Any]:
-    """A bar on standard error; nothing where that is no terminal."""
-    bar = click.progressbar(
-        length=length,
-        label=f"{label:8}",
-        file=sys.stderr,
-        hidden=not (is_shown and sys.stderr.isatty()),
-        update_min_steps=max(1, length // 200),
-    )
-    with bar as shown:
-        yield shown
 
 
 def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Measured:
@@ -198,6 +199,7 @@ def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Mea
         "queue.buffering.max.kbytes": 256 * 1024,
         "message.timeout.ms": round(connection.timeout_s * 1000),
         "acks": options["acks"],
+        **({"message.max.bytes": limit} if (limit := _batch_bytes_max(options["size"])) else {}),
         **({"compression.type": options["compression"]} if options["compression"] else {}),
         **client_settings(connection, troubles),
     }
@@ -205,12 +207,13 @@ def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Mea
         producer = Producer(settings)
     size, count = options["size"], options["records"]
     value = _value(size)
-    with _progress("produce", count, is_shown=not options["quiet"]) as bar:
+    with progress("produce", count, is_shown=not options["quiet"]) as advance:
 
         def on_delivery(error: Any, message: Any) -> None:
-            bar.update(1)
+            advance(1)
             if error is not None:
                 measured.errors += 1
+                measured.first_error = measured.first_error or sentence(error.str())
                 return
             measured.records += 1
             measured.bytes += size
@@ -220,7 +223,8 @@ def _produce(connection: Connection, topic: str, options: dict[str, Any]) -> Mea
         for _ in range(count):
             while True:
                 try:
-                    producer.produce(topic, value, on_delivery=on_delivery)
+                    with translated_errors(troubles, f"topic '{topic}'"):
+                        producer.produce(topic, value, on_delivery=on_delivery)
                     break
                 except BufferError:
                     producer.poll(_POLL_S)
@@ -257,7 +261,7 @@ def _consume(
         consumer.assign([TopicPartition(*place, first[place]) for place in sorted(unfinished)])
     began = perf_counter()
     try:
-        with _progress("consume", total, is_shown=not options["quiet"]) as bar:
+        with progress("consume", total, is_shown=not options["quiet"]) as advance:
             while unfinished:
                 messages = consumer.consume(_CONSUME_RECORDS_MAX, timeout=_POLL_S)
                 for message in messages:
@@ -270,7 +274,7 @@ def _consume(
                     place = (found.topic(), found.partition())
                     if found.offset() >= ends[place] - 1:
                         unfinished.discard(place)
-                bar.update(len(messages))
+                advance(len(messages))
                 if not messages:
                     troubles.forget_if_back()
         measured.seconds = perf_counter() - began

@@ -17,12 +17,12 @@ from ottla.cli.output import (
     print_rows,
     print_table,
 )
-from ottla.cli.params import cluster_options, output_option
+from ottla.cli.params import cluster_options, complete_broker, output_option
 from ottla.cli.settings import Connection
 from ottla.cli.wire import asked
 
 _LIST_COLUMNS = columns("id", "host", "port", "rack", "controller", "leaders", "replicas")
-_DIR_COLUMNS = columns("log_dir", "partitions", "size", "usable", "total", "error")
+_DIR_COLUMNS = columns("log_dir", "partitions", "size", "usable", "total", "cordoned", "error")
 _REPLICA_COLUMNS = columns("topic", "partition", "size_bytes", "offset_lag", "log_dir", "future")
 
 
@@ -46,7 +46,9 @@ def list_brokers(connection: Connection, *, output: str) -> None:
         "ottla broker describe 1 -o json",
     )
 )
-@click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
+@click.argument(
+    "broker_id", metavar="ID", type=click.IntRange(min=0), shell_complete=complete_broker
+)
 @output_option()
 @cluster_options
 def describe(connection: Connection, *, broker_id: int, output: str) -> None:
@@ -122,6 +124,7 @@ def _log_dirs(connection: Connection, broker_id: int) -> list[dict[str, Any]]:
             "error": ErrorCode(result.error_code).name if result.error_code else None,
             "total_bytes": given(result, "total_bytes", -1),
             "usable_bytes": given(result, "usable_bytes", -1),
+            "cordoned": given(result, "is_cordoned", False),
             "replicas": [
                 {
                     "topic": topic.name,
@@ -146,5 +149,6 @@ def _directory_row(directory: dict[str, Any]) -> dict[str, Any]:
         "size": human_bytes(sum(sizes)),
         "usable": human_bytes(max(0, directory["usable_bytes"])),
         "total": human_bytes(max(0, directory["total_bytes"])),
+        "cordoned": directory["cordoned"],
         "error": directory["error"],
     }

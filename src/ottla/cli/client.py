@@ -133,7 +133,7 @@ def error_of(
             code,
         )
     prefix = f"{subject[0].upper()}{subject[1:]}: " if subject else ""
-    return CliError(prefix + sentence(error.str()), code)
+    return CliError(prefix + sentence(error.str()), code, error_name=error.name())
 
 
 class Admin:
@@ -242,14 +242,6 @@ class Admin:
             resource.name: self.result(future, f"topic '{resource.name}'")
             for resource, future in futures.items()
         }
-
-    def alter_configs(self, resource: Any, subject: str, *, validate_only: bool = False) -> None:
-        """Apply the incremental changes that `resource` carries."""
-        futures = self.raw.incremental_alter_configs(
-            [resource], validate_only=validate_only, **self.request_timeout
-        )
-        for future in futures.values():
-            self.result(future, subject)
 
 
 def uuid_text(uuid: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from ottla.cli.errors import CliError, sentence
@@ -11,6 +13,23 @@ from ottla.cli.params import cluster_options
 from ottla.cli.settings import Connection
 
 DEFAULT_PORT = 9680
+# What the extra `console` brings along.
+_MODULES = ("starlette", "uvicorn", "jinja2")
+
+
+def what_is_missing() -> str | None:
+    """Why there can be no console here, in a sentence, or None."""
+    from importlib.util import find_spec
+
+    missing = [name for name in _MODULES if find_spec(name) is None]
+    if not missing:
+        return None
+    return f"The console needs {missing[0]}; install it with: pip install 'ottla[console]'"
+
+
+def with_bootstrap(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of any cluster, where --bootstrap is another word for --brokers."""
+    return cluster_options(function, "--bootstrap")
 
 
 @click.command(
@@ -20,9 +39,6 @@ DEFAULT_PORT = 9680
         "ottla console --bootstrap kafka.example:9092 --port 9680",
         "ottla console --read-only",
     ),
-)
-@click.option(
-    "--bootstrap", metavar="HOST:PORT[,...]", help="The cluster's brokers; the same as --brokers."
 )
 @click.option(
     "--port",
@@ -64,11 +80,10 @@ DEFAULT_PORT = 9680
     show_default=True,
     help="How often to look at the cluster.",
 )
-@cluster_options
+@with_bootstrap
 def console(
     connection: Connection,
     *,
-    bootstrap: str | None,
     port: int,
     host: str,
     allowed_hosts: tuple[str, ...],
@@ -77,20 +92,14 @@ def console(
     interval_s: float,
 ) -> None:
     """Serve the web console for a cluster."""
-    try:
-        from ottla.console.server import serve
-        from ottla.console.settings import ConsoleSettings
-    except ModuleNotFoundError as error:
-        raise CliError(
-            f"The console needs {error.name}; install it with: pip install 'ottla[console]'"
-        ) from error
+    if (why := what_is_missing()) is not None:
+        raise CliError(why)
+    from ottla.console.server import serve
+    from ottla.console.settings import ConsoleSettings
     from ottla.protocol.errors import KafkaError
 
-    client = dict(connection.client)
-    if bootstrap:
-        client["bootstrap.servers"] = bootstrap
     settings = ConsoleSettings(
-        client=client,
+        client=connection.client,
         host=host,
         port=port,
         is_read_only=is_read_only,
@@ -100,7 +109,7 @@ def console(
     )
 
     def on_ready(address: str) -> None:
-        print_fields([("Console", address), ("Cluster", client["bootstrap.servers"])])
+        print_fields([("Console", address), ("Cluster", connection.brokers)])
         note("\nCtrl-C stops it.")
 
     try:

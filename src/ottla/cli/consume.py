@@ -25,7 +25,7 @@ from ottla.cli.client import (
 )
 from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.lazy import ExampleCommand
-from ottla.cli.output import to_json
+from ottla.cli.output import is_terminal, progress, to_json
 from ottla.cli.params import cluster_options, topic_argument
 from ottla.cli.record_format import (
     FormatError,
@@ -173,14 +173,18 @@ def consume(
     left = count
     try:
         printer.begin()
-        for records in reader.batches():
-            for record in records[:left]:
-                printer.record(record)
-            sys.stdout.flush()
-            if left is not None:
-                left -= len(records)
-                if left <= 0:
-                    break
+        # Records on the terminal show how far it is; in a file they do not.
+        is_shown = is_exit and not is_terminal()
+        with progress("consume", places.records_count, is_shown=is_shown) as advance:
+            for records in reader.batches():
+                for record in records[:left]:
+                    printer.record(record)
+                sys.stdout.flush()
+                advance(reader.take_progress())
+                if left is not None:
+                    left -= len(records)
+                    if left <= 0:
+                        break
     finally:
         reader.close()
         printer.end()
@@ -203,6 +207,11 @@ class Places:
 
     first: dict[int, int]
     end: dict[int, int]
+
+    @property
+    def records_count(self) -> int:
+        """How many offsets lie between; compaction may have left fewer records."""
+        return sum(max(0, end - self.first[p]) for p, end in self.end.items())
 
     @classmethod
     def find(
@@ -242,6 +251,8 @@ class Reader:
         self._topic = topic
         self._is_exit = is_exit
         self._end = places.end
+        self._next = dict(places.first)  # the offset that is expected next, by partition
+        self._passed = 0
         self._unfinished = {p for p in places.end if not is_exit or places.first[p] < places.end[p]}
         self._troubles = Troubles(connection)
         settings = {
@@ -273,9 +284,19 @@ class Reader:
             if not messages:
                 self._troubles.forget_if_back()
 
+    def take_progress(self) -> int:
+        """How many offsets of those that were there at the start were passed since it was asked."""
+        passed, self._passed = self._passed, 0
+        return passed
+
     def close(self) -> None:
         """Let go of the cluster."""
         self._consumer.close()
+
+    def _pass(self, partition: int, next_offset: int) -> None:
+        next_offset = min(next_offset, self._end[partition])
+        self._passed += max(0, next_offset - self._next[partition])
+        self._next[partition] = max(self._next[partition], next_offset)
 
     def _next_messages(self) -> list[Any]:
         """One message as soon as there is one, with all that have arrived behind it."""
@@ -294,6 +315,7 @@ class Reader:
                 return None
             raise error_of(error, self._troubles, f"topic '{self._topic}'")
         offset = message.offset()
+        self._pass(partition, offset + 1)
         if self._is_exit:
             if offset >= self._end[partition] - 1:
                 self._finish(partition)
@@ -315,6 +337,7 @@ class Reader:
 
         if partition in self._unfinished:
             self._unfinished.discard(partition)
+            self._pass(partition, self._end[partition])
             self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
 

@@ -9,7 +9,7 @@ import click
 from ottla.cli import settings
 from ottla.cli.lazy import ExampleGroup
 from ottla.cli.output import columns, note, print_rows
-from ottla.cli.params import KEY_VALUE, output_option, pairs_to_dict
+from ottla.cli.params import KEY_VALUE, complete_context, output_option, pairs_to_dict
 
 _COLUMNS = columns("current", "name", "brokers", wide=("client",))
 # Values of these settings are never printed.
@@ -81,7 +81,7 @@ def create(
 
 
 @context.command(examples=("ottla context use prod",))
-@click.argument("name")
+@click.argument("name", shell_complete=complete_context)
 def use(*, name: str) -> None:
     """Make a context the current one."""
     path = settings.config_path()
@@ -103,7 +103,7 @@ def current() -> None:
 
 
 @context.command(examples=("ottla context delete prod",))
-@click.argument("name")
+@click.argument("name", shell_complete=complete_context)
 def delete(*, name: str) -> None:
     """Delete a context."""
     path = settings.config_path()

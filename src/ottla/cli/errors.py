@@ -21,12 +21,19 @@ class ExitCode(IntEnum):
 
 
 class CliError(Exception):
-    """One sentence for the user, and the exit code that a script sees."""
+    """One sentence for the user, the exit code that a script sees, and the broker's own error."""
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.ERROR) -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: ExitCode = ExitCode.ERROR,
+        *,
+        error_name: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
+        self.error_name = error_name  # by Kafka or librdkafka, where one of them refused
 
 
 # Names of errors by Kafka and by librdkafka; those with an underscore are librdkafka's own.

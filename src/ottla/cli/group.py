@@ -14,6 +14,7 @@ from ottla.cli.lazy import ExampleGroup
 from ottla.cli.output import columns, note, print_rows
 from ottla.cli.params import (
     cluster_options,
+    complete_topic,
     confirm,
     group_argument,
     output_option,
@@ -154,6 +155,7 @@ def delete(connection: Connection, *, groups: tuple[str, ...], all_groups: bool,
     metavar="TOPIC[:0,1]",
     multiple=True,
     required=True,
+    shell_complete=complete_topic,
     help="Whose offsets to forget. Repeatable.",
 )
 @yes_option

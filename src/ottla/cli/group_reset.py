@@ -27,7 +27,7 @@ from ottla.cli.offset_reset import (
     within_log,
 )
 from ottla.cli.output import columns, note, print_rows
-from ottla.cli.params import cluster_options, group_argument, output_option
+from ottla.cli.params import cluster_options, complete_topic, group_argument, output_option
 from ottla.cli.record_format import parse_timestamp_ms
 from ottla.cli.settings import Connection
 
@@ -69,6 +69,7 @@ class Form:
     "topics",
     metavar="TOPIC[:0,1]",
     multiple=True,
+    shell_complete=complete_topic,
     help="Which partitions to move. Repeatable.",
 )
 @click.option("--all-topics", is_flag=True, help="Every partition that has an offset.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,15 @@ import click
 
 from ottla.cli.errors import CliError, sentence
 from ottla.cli.lazy import ExampleGroup
-from ottla.cli.output import Column, cell_text, print_data, print_table, to_json
+from ottla.cli.output import (
+    Column,
+    cell_text,
+    is_terminal,
+    print_data,
+    print_table,
+    progress,
+    to_json,
+)
 from ottla.cli.params import output_option
 
 # In `table`; `wide` and the machine formats have them all.
@@ -43,6 +51,7 @@ def log() -> None:
         "ottla log dump orders-0/00000000000000000000.log --deep -o jsonl",
         "ottla log dump orders-0/*.index orders-0/*.timeindex",
         "ottla log dump __cluster_metadata-0/00000000000000000000.log --deep -o jsonl",
+        "ottla log dump __consumer_offsets-7/00000000000000000000.log --deep",
         "ottla log dump meta.properties recovery-point-offset-checkpoint",
     )
 )
@@ -55,12 +64,33 @@ def log() -> None:
 )
 @click.option("-d", "--deep", is_flag=True, help="Show records instead of batches.")
 @click.option(
-    "--metadata", is_flag=True, help="Read records as cluster metadata wherever the file lies."
+    "--as",
+    "records_kind",
+    type=click.Choice(["metadata", "offsets", "transactions"]),
+    help="What the records are of, wherever the file lies: cluster metadata, groups and their "
+    "offsets, or transactional ids.",
 )
 @output_option()
-def dump(*, files: tuple[Path, ...], deep: bool, metadata: bool, output: str) -> None:
-    """Show what segments, indexes, snapshots and checkpoints hold."""
-    from ottla.cli.log_files import rows_of
+def dump(*, files: tuple[Path, ...], deep: bool, records_kind: str | None, output: str) -> None:
+    """Show what segments, indexes, snapshots and checkpoints hold.
+
+    Records of the metadata log and of internal topics are decoded; the entries of an index are
+    checked against the segment beside it.
+    """
+    # A table is printed when its file is read; lines of JSON would run into the bar.
+    is_shown = output != "jsonl" or not is_terminal()
+    with progress("read", sum(path.stat().st_size for path in files), is_shown=is_shown) as advance:
+        _dump(files, deep, records_kind, output, advance)
+
+
+def _dump(
+    files: tuple[Path, ...],
+    deep: bool,
+    records_kind: str | None,
+    output: str,
+    advance: Callable[[int], None],
+) -> None:
+    from ottla.cli.log_files import rows_of, segment_beside
 
     damaged: CliError | None = None
     documents = []
@@ -68,9 +98,17 @@ def dump(*, files: tuple[Path, ...], deep: bool, metadata: bool, output: str) ->
         if output in ("table", "wide") and len(files) > 1:
             click.echo(("\n" if position else "") + f"{path}:")
         rows: list[Mapping[str, Any]] = []
-        with _mapped(path) as data:
+        where = str(path.resolve())
+        with _mapped(path) as data, _mapped_if_there(segment_beside(where)) as segment:
             try:
-                for row in rows_of(str(path.resolve()), data, is_deep=deep, is_metadata=metadata):
+                for row in rows_of(
+                    where,
+                    data,
+                    is_deep=deep,
+                    records_kind=records_kind,
+                    segment=segment,
+                    advance=advance,
+                ):
                     if output == "jsonl":
                         click.echo(to_json({"file": str(path), **row}))
                     else:
@@ -110,6 +148,15 @@ def _print(rows: list[Mapping[str, Any]], *, is_wide: bool) -> None:
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+@contextmanager
+def _mapped_if_there(path: str | None) -> Iterator[memoryview | None]:
+    if path is None or not Path(path).exists():
+        yield None
+        return
+    with _mapped(Path(path)) as data:
+        yield data
 
 
 @contextmanager

@@ -8,20 +8,24 @@ until the damage, which is then raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
 from typing import Any
-from uuid import UUID
 
 from ottla.cli.errors import CliError
+from ottla.cli.log_indexes import (
+    offset_index_rows,
+    producer_snapshot_rows,
+    time_index_rows,
+    transaction_index_rows,
+)
+from ottla.cli.log_records import DECODERS, Decode, decoder_for, plain, text
 from ottla.cli.record_format import timestamp_text
-from ottla.protocol import batches, uuids
+from ottla.protocol import batches
 from ottla.protocol.ids import Offset
 from ottla.storage.files.names import FileKind, parse_segment_file_name
 
 Row = Mapping[str, Any]
 Rows = Iterator[Row]
 
-METADATA_DIRECTORY = "__cluster_metadata-0"
 # A record may claim any size once decompressed; this is what one batch may take here.
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 
@@ -31,13 +35,22 @@ class DamagedFileError(Exception):
 
 
 def rows_of(
-    path: str, data: memoryview, *, is_deep: bool = False, is_metadata: bool = False
+    path: str,
+    data: memoryview,
+    *,
+    is_deep: bool = False,
+    records_kind: str | None = None,
+    segment: memoryview | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> Rows:
-    """The rows of a file, chosen by its name."""
-    directory, _, name = path.rpartition("/")
-    is_metadata = is_metadata or directory.rpartition("/")[2] == METADATA_DIRECTORY
+    """The rows of a file, chosen by its name.
+
+    `records_kind` says what the records are, instead of the directory. `segment` are the bytes
+    that an index is checked against. `advance` hears of bytes that are read.
+    """
+    name = path.rpartition("/")[2]
     if name.endswith(".checkpoint"):
-        return batch_rows(data, is_deep=is_deep, is_metadata=True)
+        return batch_rows(data, DECODERS["metadata"], is_deep=is_deep, advance=advance)
     if (reader := _SMALL_FILES.get(name)) is not None:
         return reader(bytes(data), path)
     parsed = parse_segment_file_name(name)
@@ -47,11 +60,27 @@ def rows_of(
             ".snapshot or .checkpoint file, or one of a log directory's text files."
         )
     if parsed.kind is FileKind.LOG:
-        return batch_rows(data, is_deep=is_deep, is_metadata=is_metadata)
-    return _INDEX_FILES[parsed.kind](bytes(data), parsed.offset)
+        decode = decoder_for(path, records_kind)
+        return batch_rows(data, decode, is_deep=is_deep, advance=advance)
+    return _INDEX_FILES[parsed.kind](bytes(data), parsed.offset, segment)
 
 
-def batch_rows(data: memoryview, *, is_deep: bool, is_metadata: bool) -> Rows:
+def segment_beside(path: str) -> str | None:
+    """The segment that an index can be checked against, if the file is an index."""
+    directory, _, name = path.rpartition("/")
+    parsed = parse_segment_file_name(name)
+    if parsed is None or parsed.kind not in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+        return None
+    return f"{directory}/{name.partition('.')[0]}.log"
+
+
+def batch_rows(
+    data: memoryview,
+    decode: Decode | None,
+    *,
+    is_deep: bool,
+    advance: Callable[[int], None] | None,
+) -> Rows:
     """Each batch of a segment, or with `is_deep` each record."""
     from ottla.protocol.errors import KafkaError
 
@@ -60,10 +89,12 @@ def batch_rows(data: memoryview, *, is_deep: bool, is_metadata: bool) -> Rows:
         for position, header in batches.iter_batches(data):
             batch = data[position : position + header.size_bytes]
             if is_deep:
-                yield from _record_rows(batch, header, is_metadata=is_metadata)
+                yield from _record_rows(batch, header, decode)
             else:
                 yield _batch_row(data, position, header)
             end = position + header.size_bytes
+            if advance is not None:
+                advance(header.size_bytes)
     except KafkaError:
         # Zeros are room that was set aside for the segment and never written.
         if any(data[end : end + batches.HEADER_BYTES]):
@@ -106,19 +137,19 @@ def _is_compacted(header: batches.BatchHeader) -> bool:
     return 0 <= header.records_count <= header.last_offset_delta
 
 
-def _record_rows(batch: memoryview, header: batches.BatchHeader, *, is_metadata: bool) -> Rows:
+def _record_rows(batch: memoryview, header: batches.BatchHeader, decode: Decode | None) -> Rows:
     for record in batches.iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
         row: dict[str, Any] = {
             "offset": record.offset,
             "timestamp": timestamp_text(record.timestamp_ms, is_iso=True),
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": {name.decode(errors="replace"): _text(v) for name, v in record.headers},
+            "key": text(record.key),
+            "value": text(record.value),
+            "headers": {name.decode(errors="replace"): text(v) for name, v in record.headers},
         }
         if header.is_control:
             row |= _control_fields(record.key, record.value)
-        elif is_metadata and record.value is not None:
-            row |= _metadata_fields(record.value)
+        elif decode is not None:
+            row |= decode(record.key, record.value)
         yield row
 
 
@@ -134,61 +165,11 @@ def _control_fields(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     return {"key": kind.name, "value": plain(decode_control(key, value))}
 
 
-def _metadata_fields(value: bytes) -> dict[str, Any]:
-    from ottla.metadata.records import decode_record
-
-    record = decode_record(value)
-    return {"key": type(record).__name__, "value": plain(record)}
-
-
-def _offset_index_rows(data: bytes, base_offset: Offset) -> Rows:
-    from ottla.storage.core.offset_index import OffsetIndex
-
-    index = OffsetIndex(base_offset, index_bytes_max=len(data), data=data)
-    for slot in range(len(index)):
-        entry = index.entry(slot)
-        yield {"offset": entry.offset, "position": entry.position}
-
-
-def _time_index_rows(data: bytes, base_offset: Offset) -> Rows:
-    from ottla.storage.core.time_index import TimeIndex
-
-    index = TimeIndex(base_offset, index_bytes_max=len(data), data=data)
-    for slot in range(len(index)):
-        entry = index.entry(slot)
-        yield {
-            "timestamp": timestamp_text(entry.timestamp_ms, is_iso=True),
-            "timestamp_ms": entry.timestamp_ms,
-            "offset": entry.offset,
-        }
-
-
-def _transaction_index_rows(data: bytes, base_offset: Offset) -> Rows:
-    from ottla.storage.core.transaction_index import TransactionIndex
-
-    for aborted in TransactionIndex(base_offset, data).transactions:
-        yield aborted._asdict()
-
-
-def _producer_snapshot_rows(data: bytes, _base_offset: Offset) -> Rows:
-    from ottla.storage.core.producer_snapshots import decode_snapshot
-
-    for entry in decode_snapshot(data):
-        yield {
-            "producer_id": entry.producer_id,
-            "producer_epoch": entry.epoch,
-            "last_sequence": entry.last_sequence,
-            "last_timestamp": timestamp_text(entry.last_timestamp_ms, is_iso=True),
-            "coordinator_epoch": entry.coordinator_epoch,
-            "transaction_first_offset": entry.transaction_first_offset,
-        }
-
-
-_INDEX_FILES: Mapping[FileKind, Callable[[bytes, Offset], Rows]] = {
-    FileKind.OFFSET_INDEX: _offset_index_rows,
-    FileKind.TIME_INDEX: _time_index_rows,
-    FileKind.TRANSACTION_INDEX: _transaction_index_rows,
-    FileKind.SNAPSHOT: _producer_snapshot_rows,
+_INDEX_FILES: Mapping[FileKind, Callable[[bytes, Offset, memoryview | None], Rows]] = {
+    FileKind.OFFSET_INDEX: offset_index_rows,
+    FileKind.TIME_INDEX: time_index_rows,
+    FileKind.TRANSACTION_INDEX: transaction_index_rows,
+    FileKind.SNAPSHOT: producer_snapshot_rows,
 }
 
 
@@ -238,28 +219,6 @@ _SMALL_FILES: Mapping[str, Callable[[bytes, str], Rows]] = {
     "cleaner-offset-checkpoint": _offset_checkpoint_rows,
     "quorum-state": _quorum_state_rows,
 }
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON can carry: ids as Kafka prints them, dataclasses as dicts."""
-    if isinstance(value, UUID):
-        return uuids.encode(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, bytes):
-        return _text(value)
-    return value
-
-
-def _text(data: bytes | None) -> str | None:
-    if data is None:
-        return None
-    text = data.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _unless_negative(number: int) -> int | None:

@@ -23,7 +23,12 @@ COMMANDS = tuple(
         ("produce", "produce", "produce", "Write records from standard input to a topic."),
         ("consume", "consume", "consume", "Read records of a topic, without a consumer group."),
         ("group", "group", "group", "List, describe, reset and delete consumer groups."),
-        ("config", "config", "config", "Describe and alter the settings of topics and brokers."),
+        (
+            "config",
+            "config",
+            "config",
+            "Describe and alter settings of topics, brokers and groups.",
+        ),
         ("cluster", "cluster", "cluster", "Describe the cluster, or wait until it answers."),
         ("broker", "broker", "broker", "List brokers and describe what they store."),
         (

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -114,6 +115,23 @@ def human_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+@contextmanager
+def progress(label: str, length: int, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, moved on by calls; nothing where that is no terminal.
+
+    A caller that also prints data shows it only while the data does not go to the same terminal.
+    """
+    bar = click.progressbar(
+        length=length,
+        label=f"{label:8}",
+        file=sys.stderr,
+        hidden=not (is_shown and length > 0 and sys.stderr.isatty()),
+        update_min_steps=max(1, length // 200),
+    )
+    with bar as shown:
+        yield shown.update
 
 
 def note(message: str) -> None:

@@ -42,7 +42,7 @@ def pairs_to_dict(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(pairs)
 
 
-def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
+def cluster_options(function: Callable[..., R], *brokers_aliases: str) -> Callable[..., R]:
     """Add -b, --context, -X and --timeout; the command receives one `connection`."""
 
     @wraps(function)
@@ -62,6 +62,8 @@ def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
         click.option(
             "-b",
             "--brokers",
+            *brokers_aliases,
+            "brokers",
             metavar="HOST:PORT,...",
             envvar="OTTLA_BROKERS",
             help="Brokers to ask first.  [env: OTTLA_BROKERS; "
@@ -72,6 +74,7 @@ def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
             "context_name",
             metavar="NAME",
             envvar="OTTLA_CONTEXT",
+            shell_complete=complete_context,
             help="A cluster that 'ottla context create' named.  [env: OTTLA_CONTEXT]",
         ),
         click.option(
@@ -145,11 +148,29 @@ def confirm(question: str, *, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Live topic names for the shell; imports the client only here."""
-    from ottla.cli.completion import topic_names
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
-    return topic_names(ctx, incomplete)
+
+def _completer(function_name: str) -> Completer:
+    """What the shell offers, from a function of `completion`, which is imported only then."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        from ottla.cli import completion
+
+        found: list[str] = getattr(completion, function_name)(ctx, incomplete)
+        return [f"{key}=" for key in found] if param.type is KEY_VALUE else found
+
+    return complete
+
+
+complete_topic = _completer("topic_names")
+complete_group = _completer("group_names")
+complete_broker = _completer("broker_ids")
+complete_context = _completer("context_names")
+complete_transactional_id = _completer("transactional_ids")
+complete_config_name = _completer("config_names")
+complete_config_key = _completer("config_keys")
+complete_topic_config_key = _completer("topic_config_keys")
 
 
 def topic_argument(
@@ -163,13 +184,6 @@ def topic_argument(
         metavar=("TOPIC" if required else "[TOPIC]") + ("..." if nargs != 1 else ""),
         shell_complete=complete_topic,
     )
-
-
-def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Live group names for the shell; imports the client only here."""
-    from ottla.cli.completion import group_names
-
-    return group_names(ctx, incomplete)
 
 
 def group_argument(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +15,7 @@ import click
 from ottla.cli.client import Admin, Troubles, client_settings, error_of, translated_errors
 from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.lazy import ExampleCommand
-from ottla.cli.output import note, to_json
+from ottla.cli.output import is_terminal, note, progress, to_json
 from ottla.cli.params import KEY_VALUE, cluster_options, topic_argument
 from ottla.cli.record_format import (
     FormatError,
@@ -94,13 +96,18 @@ def produce(connection: Connection, *, topic: str, **options: Any) -> None:
         headers=tuple((name, value.encode()) for name, value in options["headers"]),
         partition=options["partition"],
     )
-    records = _completed(_input_records(options), defaults, options)
+    source = StandardInput()
+    records = _completed(_input_records(options, source), defaults, options)
     Admin(connection).metadata()  # says at once and in words that nobody is there
     writer = Writer(connection, topic, options, is_listing=options["output"] == "jsonl")
     unread: FormatError | None = None
+    # Where a terminal lists the records, they show how far it is.
+    is_shown = not options["quiet"] and not (options["output"] == "jsonl" and is_terminal())
     try:
-        for record in records:
-            writer.write(record)
+        with progress("produce", source.length, is_shown=is_shown) as advance:
+            source.advance = advance
+            for record in records:
+                writer.write(record)
     except FormatError as error:
         unread = error
     except KeyboardInterrupt:
@@ -114,26 +121,46 @@ def produce(connection: Connection, *, topic: str, **options: Any) -> None:
         raise CliError(f"Stopped: {unread}.") from unread
 
 
-def _input_records(options: dict[str, Any]) -> Iterator[TextRecord]:
+class StandardInput:
+    """What is piped or typed in, and how much of a file has been read."""
+
+    def __init__(self) -> None:
+        self.advance: Callable[[int], None] = lambda _count: None
+        self.length = 0  # of a file; nobody knows how much a pipe will bring
+        try:
+            found = os.fstat(sys.stdin.fileno())
+        except (OSError, ValueError):
+            return  # replaced by something without a descriptor
+        if stat.S_ISREG(found.st_mode):
+            self.length = found.st_size
+
+    def piece(self) -> bytes:
+        """What has arrived, so that typed lines are sent while more are awaited."""
+        found = cast("BufferedReader", sys.stdin.buffer).read1(_READ_BYTES)
+        self.advance(len(found))
+        return found
+
+
+def _input_records(options: dict[str, Any], source: StandardInput) -> Iterator[TextRecord]:
     if options["input_kind"] == "jsonl":
         if options["format_text"] is not None:
             raise click.UsageError("-f belongs to --input text; jsonl needs no format.")
-        return _read_jsonl()
+        return _read_jsonl(source)
     try:
         layout = InputFormat.parse(options["format_text"] or r"%v\n")
     except FormatError as error:
         raise click.UsageError(f"-f: {error}.") from error
-    return _read_text(layout)
+    return _read_text(layout, source)
 
 
-def _read_text(layout: InputFormat) -> Iterator[TextRecord]:
-    chunks = split_records(_stdin_piece, layout.terminator, record_bytes_max=RECORD_BYTES_MAX)
+def _read_text(layout: InputFormat, source: StandardInput) -> Iterator[TextRecord]:
+    chunks = split_records(source.piece, layout.terminator, record_bytes_max=RECORD_BYTES_MAX)
     for number, chunk in enumerate(chunks, 1):
         yield layout.read(chunk, number)
 
 
-def _read_jsonl() -> Iterator[TextRecord]:
-    chunks = split_records(_stdin_piece, b"\n", record_bytes_max=RECORD_BYTES_MAX)
+def _read_jsonl(source: StandardInput) -> Iterator[TextRecord]:
+    chunks = split_records(source.piece, b"\n", record_bytes_max=RECORD_BYTES_MAX)
     for number, chunk in enumerate(chunks, 1):
         if not chunk.strip():
             continue
@@ -142,11 +169,6 @@ def _read_jsonl() -> Iterator[TextRecord]:
         except ValueError as error:
             raise FormatError(f"line {number} is not JSON") from error
         yield from_json_object(document, number)
-
-
-def _stdin_piece() -> bytes:
-    """What has arrived, so that typed lines are sent while more are awaited."""
-    return cast("BufferedReader", sys.stdin.buffer).read1(_READ_BYTES)
 
 
 def _completed(

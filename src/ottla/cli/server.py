@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     examples=(
         "ottla server server.properties",
         "ottla server server.properties --override log.retention.hours=1",
+        "ottla server server.properties --http-host 0.0.0.0 --http-port 9644",
     ),
 )
 @config_argument
@@ -36,7 +37,14 @@ if TYPE_CHECKING:
     "--http-port",
     metavar="N",
     type=click.IntRange(0, 65535),
-    help="Tell metrics and health on this port of 127.0.0.1; 0 takes a free one.",
+    help="Tell metrics and health on this port; 0 takes a free one.",
+)
+@click.option(
+    "--http-host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The interface for --http-port; 0.0.0.0 is all. There is no login.",
 )
 @click.option(
     "--log-level",
@@ -50,6 +58,7 @@ def server(
     config_file: Path,
     overrides: Sequence[tuple[str, str]],
     http_port: int | None,
+    http_host: str,
     log_level: str,
 ) -> None:
     """Run a broker from a properties file."""
@@ -66,7 +75,7 @@ def server(
         metrics = f"; {metrics_url(broker)}" if broker.http_address else ""
         note(f"Broker {config.node_id} is ready at {listening}{metrics}.")
 
-    http_address = None if http_port is None else ("127.0.0.1", http_port)
+    http_address = None if http_port is None else (http_host, http_port)
     serve(config, on_ready, http_address=http_address, log_level=log_level)
 
 
@@ -75,4 +84,4 @@ def metrics_url(broker: Broker) -> str:
     if broker.http_address is None:
         return "-"
     host, port = broker.http_address
-    return f"http://{host}:{port}/metrics"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"

@@ -2,6 +2,8 @@
 
 Flags win over the environment, and the environment over the file of contexts. A context that was
 named by a flag therefore also wins over OTTLA_BROKERS: whoever types `--context prod` means it.
+A context's client settings hold credentials, so they go to its own brokers alone, and to others
+only where a flag named both.
 
 The file is TOML and may hold passwords, so it is written readable for its owner alone.
 `Contexts` and `resolve` are pure; `load` and `save` touch the file.
@@ -78,20 +80,12 @@ def resolve(
     timeout_s: float,
 ) -> Connection:
     """Settle brokers and client settings: flag, then environment, then file, then default."""
+    given = brokers.value if brokers.is_flag or not context.is_flag else None
     chosen_name = context.value or contexts.current
-    chosen = contexts.get(chosen_name) if chosen_name else None
-    candidates = (
-        brokers.value if brokers.is_flag else None,
-        chosen.brokers if chosen and context.is_flag else None,
-        brokers.value,
-        chosen.brokers if chosen else None,
-        DEFAULT_BROKERS,
-    )
-    client = {"bootstrap.servers": next(c for c in candidates if c)}
-    if chosen:
-        client.update(chosen.client)
-    client.update(overrides)
-    return Connection(client, timeout_s)
+    is_used = bool(chosen_name) and (context.is_flag or not given)
+    chosen = contexts.get(chosen_name or "") if is_used else Context("")
+    client = {"bootstrap.servers": given or chosen.brokers or DEFAULT_BROKERS}
+    return Connection({**client, **chosen.client, **overrides}, timeout_s)
 
 
 def config_path() -> Path:
@@ -104,12 +98,10 @@ def load(path: Path) -> Contexts:
     import tomllib
 
     try:
-        text = path.read_text(encoding="utf-8")
+        return _contexts_from(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Contexts()
-    try:
-        return _contexts_from(tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+    except ValueError as error:  # not UTF-8, not TOML, or not contexts
         raise CliError(f"{path} cannot be read ({error}); repair it or delete it.") from error
 
 
@@ -144,13 +136,23 @@ def _quoted(text: str) -> str:
 
 
 def _contexts_from(document: Mapping[str, Any]) -> Contexts:
-    contexts = Contexts(current=document.get("current"))
-    for name, table in document.get("contexts", {}).items():
+    current = document.get("current")
+    if current is not None and not isinstance(current, str):
+        raise ValueError("current must be the name of a context")
+    contexts = Contexts(current)
+    for name, table in _table(document, "contexts").items():
         if not isinstance(table, dict) or not isinstance(table.get("brokers"), str):
             raise ValueError(f"context '{name}' names no brokers")
-        client = {str(key): _plain(value) for key, value in table.get("client", {}).items()}
+        client = {key: _plain(value) for key, value in _table(table, "client").items()}
         contexts.named[name] = Context(table["brokers"], client)
     return contexts
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = document.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be a table")
+    return found
 
 
 def _plain(value: object) -> str:

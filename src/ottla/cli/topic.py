@@ -14,6 +14,7 @@ from ottla.cli.output import columns, note, print_data, print_fields, print_rows
 from ottla.cli.params import (
     KEY_VALUE,
     cluster_options,
+    complete_topic_config_key,
     confirm,
     output_option,
     pairs_to_dict,
@@ -21,9 +22,9 @@ from ottla.cli.params import (
     yes_option,
 )
 from ottla.cli.settings import Connection
+from ottla.protocol.internal_topics import INTERNAL_TOPICS
 
 # Kafka's own topics; the protocol marks them internal.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _LIST_COLUMNS = columns("topic", "partitions", "replication_factor", wide=("topic_id",))
 _PARTITION_COLUMNS = columns("partition", "leader", "replicas", "isr", wide=("leader_address",))
@@ -64,7 +65,13 @@ def topic() -> None:
     help="Copies of each partition; the broker's default if none.",
 )
 @click.option(
-    "-c", "--config", "configs", type=KEY_VALUE, multiple=True, help="A topic setting. Repeatable."
+    "-c",
+    "--config",
+    "configs",
+    type=KEY_VALUE,
+    multiple=True,
+    shell_complete=complete_topic_config_key,
+    help="A topic setting. Repeatable.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic is there already.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check the request, create nothing.")
@@ -91,7 +98,7 @@ def create(
     try:
         admin.result(future)
     except CliError as error:
-        if "already exists" not in error.message:
+        if error.error_name != "TOPIC_ALREADY_EXISTS":
             raise
         if not if_not_exists:
             raise CliError(
@@ -206,10 +213,21 @@ def describe(
     "-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="The new, higher number."
 )
 @click.option(
-    "-c", "--config", "configs", type=KEY_VALUE, multiple=True, help="Set this. Repeatable."
+    "-c",
+    "--config",
+    "configs",
+    type=KEY_VALUE,
+    multiple=True,
+    shell_complete=complete_topic_config_key,
+    help="Set this. Repeatable.",
 )
 @click.option(
-    "--delete-config", "deleted", metavar="KEY", multiple=True, help="Back to the default."
+    "--delete-config",
+    "deleted",
+    metavar="KEY",
+    multiple=True,
+    shell_complete=complete_topic_config_key,
+    help="Back to the default.",
 )
 @cluster_options
 def alter(
@@ -221,15 +239,18 @@ def alter(
     deleted: Sequence[str],
 ) -> None:
     """Add partitions to a topic, or change its settings."""
+    from ottla.cli import config_client
     from ottla.cli.config import config_changes
+    from ottla.cli.wire import asked
 
     if partitions is None and not configs and not deleted:
         raise click.UsageError("Nothing to change; give -p, -c or --delete-config.")
     admin = Admin(connection)
     admin.partitions_of(name)
     if configs or deleted:
-        resource = config_changes("topic", name, set_to=pairs_to_dict(configs), deleted=deleted)
-        admin.alter_configs(resource, f"topic '{name}'")
+        changes = list(config_changes(configs, deleted))
+        entity = config_client.Entity("topic", name)
+        asked(connection, lambda client: config_client.alter(client, entity, changes))
         note(f"Changed the settings of topic '{name}'.")
     if partitions is not None:
         request = [kafka_admin().NewPartitions(name, partitions)]

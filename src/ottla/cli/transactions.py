@@ -9,10 +9,12 @@ import click
 
 from ottla.cli.errors import CliError, ExitCode
 from ottla.cli.lazy import ExampleGroup
-from ottla.cli.output import Column, note, print_rows
+from ottla.cli.output import Column, note, print_rows, progress
 from ottla.cli.params import (
     cluster_options,
+    complete_broker,
     complete_topic,
+    complete_transactional_id,
     confirm,
     output_option,
     topic_argument,
@@ -142,7 +144,9 @@ def list_transactions(
 
 
 @transactions.command(examples=("ottla transactions describe orders-1 -o yaml",))
-@click.argument("transactional_id", metavar="TRANSACTIONAL-ID")
+@click.argument(
+    "transactional_id", metavar="TRANSACTIONAL-ID", shell_complete=complete_transactional_id
+)
 @output_option()
 @cluster_options
 def describe(connection: Connection, *, transactional_id: str, output: str) -> None:
@@ -177,7 +181,13 @@ def describe(connection: Connection, *, transactional_id: str, output: str) -> N
 @click.option(
     "-p", "--partition", metavar="N", type=click.IntRange(min=0), required=True, help="Which one."
 )
-@click.option("--broker-id", metavar="ID", type=int, help="Ask this replica, not the leader.")
+@click.option(
+    "--broker-id",
+    metavar="ID",
+    type=int,
+    shell_complete=complete_broker,
+    help="Ask this replica, not the leader.",
+)
 @output_option()
 @cluster_options
 def describe_producers(
@@ -213,7 +223,13 @@ def describe_producers(
     "--topic", shell_complete=complete_topic, help="Only in this topic, instead of in all."
 )
 @click.option("-p", "--partition", metavar="N", type=click.IntRange(min=0), help="Only in this.")
-@click.option("--broker-id", metavar="ID", type=int, help="Only what this broker leads.")
+@click.option(
+    "--broker-id",
+    metavar="ID",
+    type=int,
+    shell_complete=complete_broker,
+    help="Only what this broker leads.",
+)
 @click.option(
     "--max-timeout",
     "minutes",
@@ -242,12 +258,13 @@ def find_hanging(
     places = _places(connection, topic, partition, broker_id)
     now_ms = _now_ms()
     before_ms = now_ms - minutes * _MS_PER_MINUTE
-    found = asked(
-        connection,
-        lambda client: transactions_client.find_hanging(
-            client, places, before_ms=before_ms, node_id=broker_id
-        ),
-    )
+    with progress("look", len(places)) as advance:
+        found = asked(
+            connection,
+            lambda client: transactions_client.find_hanging(
+                client, places, before_ms=before_ms, node_id=broker_id, advance=advance
+            ),
+        )
     if not found and output in ("table", "wide"):
         note(f"No hanging transactions in {len(places)} partitions.")
         return
@@ -322,7 +339,9 @@ def abort(
 
 
 @transactions.command(examples=("ottla transactions terminate orders-1 --yes",))
-@click.argument("transactional_id", metavar="TRANSACTIONAL-ID")
+@click.argument(
+    "transactional_id", metavar="TRANSACTIONAL-ID", shell_complete=complete_transactional_id
+)
 @yes_option
 @cluster_options
 def terminate(connection: Connection, *, transactional_id: str, yes: bool) -> None:

@@ -6,7 +6,7 @@ librdkafka has none of these questions, so they go over `ottla.client`. Blocking
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,9 +106,16 @@ def described(client: Client, transactional_id: str) -> Description:
 
 
 def producers(
-    client: Client, places: Sequence[Place], *, node_id: int | None = None
+    client: Client,
+    places: Sequence[Place],
+    *,
+    node_id: int | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> list[ProducerState]:
-    """The producers that partitions remember, from their leaders or from one broker."""
+    """The producers that partitions remember, from their leaders or from one broker.
+
+    `advance` hears of partitions that were asked about.
+    """
     from ottla.client import TopicPartition
 
     if node_id is not None:
@@ -121,6 +128,8 @@ def producers(
     for broker, held in by_broker.items():
         for batch in in_batches(sorted(held)):
             states += _producers_of(client, broker, batch)
+            if advance is not None:
+                advance(len(batch))
     return sorted(states)
 
 
@@ -173,14 +182,19 @@ def hanging(
 
 
 def find_hanging(
-    client: Client, places: Sequence[Place], *, before_ms: int, node_id: int | None
+    client: Client,
+    places: Sequence[Place],
+    *,
+    before_ms: int,
+    node_id: int | None,
+    advance: Callable[[int], None] | None = None,
 ) -> list[ProducerState]:
     """Open transactions without a record since `before_ms` that their coordinator forgot."""
     from ottla.protocol.errors import ErrorCode, KafkaError
 
     candidates = [
         state
-        for state in producers(client, places, node_id=node_id)
+        for state in producers(client, places, node_id=node_id, advance=advance)
         if state.start_offset is not None and state.last_timestamp_ms < before_ms
     ]
     if not candidates:

@@ -84,7 +84,7 @@ def up(
     from ottla.cli.server import metrics_url
     from ottla.cli.serving import plain_errors, serve
     from ottla.runtime.real import real_runtime
-    from ottla.testing.single_node import HOST, format_if_needed, single_node_properties
+    from ottla.server.single_node import HOST, format_if_needed, single_node_properties
 
     if brokers != 1:
         raise CliError(
@@ -131,12 +131,11 @@ def up(
 
 def start_console(address: str, port: int) -> BackgroundConsole | None:
     """The console beside the broker, or a sentence why there is none."""
-    from importlib.util import find_spec
-
+    from ottla.cli.console import what_is_missing
     from ottla.console.server import serve_in_background
 
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
-        note("There is no console: install it with: pip install 'ottla[console]'\n")
+    if (why := what_is_missing()) is not None:
+        note(f"{why}\n")
         return None
     client = {"bootstrap.servers": address}
     try:

@@ -41,10 +41,13 @@ from ottla.config.listeners import (
     parse_voter,
     security_protocols,
 )
+from ottla.config.not_obeyed import why_not_obeyed
 from ottla.config.resource_tables import THROTTLE_TABLE
 
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
+
+FOR_PLUGINS: Final = "for plugins, or for one listener"
 
 _SYNONYM_GROUPS: Final = (
     ("log.roll.ms", "log.roll.hours"),
@@ -77,9 +80,11 @@ class BrokerConfig:
     compression_type: str
     compression_zstd_level: int
     connections_max_idle_ms: int
+    controlled_shutdown_enable: bool
     controller_listener_names: tuple[str, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     controller_quorum_voters: tuple[Voter, ...]
+    cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -103,11 +108,13 @@ class BrokerConfig:
     group_max_size: int
     group_min_session_timeout_ms: int
     inter_broker_listener_name: str
+    internal_metadata_max_batch_size_in_bytes: int
     listener_security_protocol_map: Mapping[str, str]
     listeners: tuple[Listener, ...]
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_delete_retention_ms: int
+    log_cleaner_enable: bool
     log_cleaner_io_buffer_load_factor: float
     log_cleaner_io_buffer_size: int
     log_cleaner_io_max_bytes_per_second: float
@@ -116,6 +123,7 @@ class BrokerConfig:
     log_cleaner_min_compaction_lag_ms: int
     log_cleaner_threads: int
     log_cleanup_policy: frozenset[str]
+    log_dir_failure_timeout_ms: int
     log_dirs: tuple[str, ...]
     log_flush_interval_messages: int
     log_flush_interval_ms: int
@@ -168,6 +176,11 @@ class BrokerConfig:
     queued_max_request_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
+    server_max_startup_time_ms: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
@@ -270,9 +283,11 @@ class BrokerConfig:
             for name in self.static
             if name not in BROKER_TABLE.keys or not BROKER_TABLE.keys[name].used
         )
-        if not unused:
-            return ()
-        return (f"Ottla knows but does not obey yet: {', '.join(unused)}.",)
+        by_reason: dict[str, list[str]] = {}
+        for name in unused:
+            by_reason.setdefault(why_not_obeyed(name) or FOR_PLUGINS, []).append(name)
+        reasons = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+        return (f"Ottla knows but does not obey: {'; '.join(reasons)}.",) if reasons else ()
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
@@ -343,6 +358,10 @@ def _build(
     }
     decided |= _decide_times(values)
     decided["log_dirs"] = values["log.dirs"] or values["log.dir"]
+    if values["cordoned.log.dirs"] == ("*",):
+        decided["cordoned_log_dirs"] = decided["log_dirs"]
+    if values["internal.metadata.log.segment.bytes"] is not None:
+        decided["metadata_log_segment_bytes"] = values["internal.metadata.log.segment.bytes"]
     decided["metadata_log_dir"] = values["metadata.log.dir"] or decided["log_dirs"][0]
     decided["process_roles"] = frozenset(decided["process_roles"])
     decided["log_cleanup_policy"] = frozenset(decided["log_cleanup_policy"])

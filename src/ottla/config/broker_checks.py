@@ -71,8 +71,8 @@ def check_values(decided: Mapping[str, Any]) -> None:
 
 
 def _check_cordoned_dirs(decided: Mapping[str, Any]) -> None:
-    cordoned = decided["cordoned_log_dirs"] or ()
-    if cordoned == ("*",) or "broker" not in decided["process_roles"]:
+    cordoned = decided["cordoned_log_dirs"]
+    if "broker" not in decided["process_roles"]:
         return
     unknown = [path for path in cordoned if path not in decided["log_dirs"]]
     _require(

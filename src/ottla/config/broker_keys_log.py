@@ -79,6 +79,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Log directories that receive no new partitions; `*` stands for all of them.",
         validator=Elements(),
         update_mode=PER_BROKER,
+        used=True,
     ),
     integer(
         "delete.records.purgatory.purge.interval.requests",
@@ -119,7 +120,8 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "log.cleaner.enable",
         True,
         MEDIUM,
-        "Had switched the cleaner off; Kafka has deprecated it and cleans regardless.",
+        "Whether compacted topics are compacted at all; Kafka means to take the choice away.",
+        used=True,
     ),
     double(
         "log.cleaner.io.buffer.load.factor",
@@ -211,6 +213,7 @@ LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         LOW,
         "How long a broker with a failed directory tries to report that before it stops itself.",
         validator=Between(1),
+        used=True,
     ),
     listing(
         "log.dirs",

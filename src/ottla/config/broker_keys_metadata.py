@@ -45,6 +45,7 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         True,
         MEDIUM,
         "Whether a broker that stops hands its partitions over first.",
+        used=True,
     ),
     listing(
         "controller.listener.names",
@@ -175,6 +176,7 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         LOW,
         "Lets tests roll the metadata log at sizes below the usual minimum.",
+        used=True,
         internal=True,
     ),
     integer(
@@ -182,6 +184,7 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         8_388_608,
         LOW,
         "The largest batch that the metadata log takes.",
+        used=True,
         internal=True,
     ),
     string(
@@ -265,6 +268,7 @@ METADATA_KEYS: Final[tuple[ConfigKey, ...]] = (
         MEDIUM,
         "How long the start may take before the node gives up.",
         validator=Between(0),
+        used=True,
         internal=True,
     ),
     boolean(

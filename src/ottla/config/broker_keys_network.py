@@ -198,6 +198,7 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
             "listener instead."
         ),
         validator=OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        used=True,
     ),
     long(
         "socket.connection.setup.timeout.max.ms",

@@ -9,7 +9,8 @@ Like Apache Kafka, the candidates before the key's own name are dropped: a broke
 only log.roll.hours shows segment.ms with the right value, no synonyms and DEFAULT_CONFIG.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from ottla.config.broker import BrokerConfig, broker_synonyms, update_mode
@@ -23,13 +24,9 @@ from ottla.config.definitions import (
     UpdateMode,
     render,
 )
-from ottla.config.dynamic import (
-    ResourceType,
-    check_logger_resource,
-    find_key,
-    group_values,
-)
+from ottla.config.dynamic import check_logger_resource, find_key, group_values
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE
+from ottla.config.resources import ConfigResourceType
 from ottla.config.topic import topic_defaults
 from ottla.config.topic_table import TOPIC_TABLE
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -56,38 +53,72 @@ class ConfigEntry(NamedTuple):
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
-def describe(
-    resource_type: ResourceType,
-    resource_name: str,
-    *,
-    settings: Mapping[str, str],
-    broker: BrokerConfig,
-    names: Collection[str] | None = None,
-    logger_levels: Mapping[str, str] | None = None,
-) -> list[ConfigEntry]:
-    """The entries in order of their names, only of `names` where any are given; or KafkaError.
+class Descriptions:
+    """The resources as one broker config lets them be seen.
 
-    `settings` are those of the resource in the metadata; those of the broker itself are in
-    `broker` already. That a topic exists is for the caller to know.
+    Most topics have no settings of their own and look alike, and a broker has hundreds of keys;
+    what depends on the broker config alone is worked out once.
     """
-    if resource_type is ResourceType.TOPIC:
-        entries = describe_topic(settings, broker)
-    elif resource_type is ResourceType.BROKER:
-        entries = _describe_broker_resource(resource_name, settings, broker)
-    elif resource_type is ResourceType.BROKER_LOGGER:
-        check_logger_resource(resource_name, broker.node_id)
-        entries = describe_loggers(logger_levels or {})
-    elif resource_type is ResourceType.CLIENT_METRICS:
-        _require_name(resource_name, "a client metrics subscription")
-        entries = describe_client_metrics(settings)
-    elif resource_type is ResourceType.GROUP:
-        _require_name(resource_name, "a group")
-        entries = describe_group(settings, broker)
-    else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource_type!r} has no configs")
-    if names:
-        entries = [entry for entry in entries if entry.name in names]
-    return sorted(entries, key=lambda entry: entry.name)
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+
+    def describe(
+        self,
+        resource_type: ConfigResourceType,
+        resource_name: str,
+        *,
+        settings: Mapping[str, str],
+        names: Collection[str] | None = None,
+        logger_levels: Mapping[str, str] | None = None,
+    ) -> Sequence[ConfigEntry]:
+        """The entries in order of their names, only of `names` where any are given; or KafkaError.
+
+        `settings` are those of the resource in the metadata; those of the broker itself are in
+        its config already. That a topic exists is for the caller to know.
+        """
+        if resource_type is ConfigResourceType.TOPIC:
+            entries = self.topic(settings)
+        elif resource_type is ConfigResourceType.BROKER:
+            entries = self._broker_resource(resource_name, settings)
+        elif resource_type is ConfigResourceType.BROKER_LOGGER:
+            check_logger_resource(resource_name, self._broker.node_id)
+            entries = describe_loggers(logger_levels or {})
+        elif resource_type is ConfigResourceType.CLIENT_METRICS:
+            _require_name(resource_name, "a client metrics subscription")
+            entries = describe_client_metrics(settings)
+        else:
+            _require_name(resource_name, "a group")
+            entries = describe_group(settings, self._broker)
+        if names:
+            wanted = frozenset(names)
+            return [entry for entry in entries if entry.name in wanted]
+        return entries
+
+    def topic(self, settings: Mapping[str, str]) -> Sequence[ConfigEntry]:
+        """A topic with these settings; the very same sequence for all that have none."""
+        return describe_topic(settings, self._broker) if settings else self._plain_topic
+
+    @cached_property
+    def _plain_topic(self) -> Sequence[ConfigEntry]:
+        return tuple(describe_topic({}, self._broker))
+
+    @cached_property
+    def _this_broker(self) -> Sequence[ConfigEntry]:
+        return tuple(describe_broker(self._broker))
+
+    def _broker_resource(
+        self, resource_name: str, settings: Mapping[str, str]
+    ) -> Sequence[ConfigEntry]:
+        if resource_name == "":
+            return describe_broker_default(settings)
+        if resource_name != str(self._broker.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {self._broker.node_id} can describe itself or the default, not another "
+                "broker",
+            )
+        return self._this_broker
 
 
 def _require_name(resource_name: str, noun: str) -> None:
@@ -95,17 +126,8 @@ def _require_name(resource_name: str, noun: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{noun} must be named")
 
 
-def _describe_broker_resource(
-    resource_name: str, settings: Mapping[str, str], broker: BrokerConfig
-) -> list[ConfigEntry]:
-    if resource_name == "":
-        return describe_broker_default(settings)
-    if resource_name != str(broker.node_id):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"broker {broker.node_id} can describe itself or the default, not another broker",
-        )
-    return describe_broker(broker)
+def _in_order(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _entry(
@@ -178,18 +200,18 @@ def describe_topic(settings: Mapping[str, str], broker: BrokerConfig) -> list[Co
             entries.append(_entry(key, value, (own, *beneath)))
         else:
             entries.append(_entry(key, defaults[name], beneath))
-    return entries
+    return _in_order(entries)
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
     """Every key that is not internal, and whatever else was given or altered."""
     given = broker.static.keys() | broker.dynamic_default.keys() | broker.dynamic.keys()
     shown = {name for name, key in BROKER_TABLE.keys.items() if not key.internal} | given
-    return [_describe_broker_key(name, broker) for name in shown]
+    return _in_order(_describe_broker_key(name, broker) for name in shown)
 
 
 def _describe_broker_key(name: str, broker: BrokerConfig) -> ConfigEntry:
-    key = find_key(ResourceType.BROKER, name)
+    key = find_key(ConfigResourceType.BROKER, name)
     is_read_only = update_mode(name) is UpdateMode.READ_ONLY
     if key is None:
         # Whether it is a secret is not known, so it is treated as one.
@@ -224,7 +246,7 @@ def describe_broker_default(settings: Mapping[str, str]) -> list[ConfigEntry]:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     entries = []
     for name, text in settings.items():
-        key = find_key(ResourceType.BROKER, name)
+        key = find_key(ConfigResourceType.BROKER, name)
         if key is None:
             entries.append(_unknown_entry(name, (Synonym(name, None, source),)))
             continue
@@ -232,11 +254,11 @@ def describe_broker_default(settings: Mapping[str, str]) -> list[ConfigEntry]:
         is_read_only = name != key.name or update_mode(name) is UpdateMode.READ_ONLY
         value = _parsed(key, text)
         entries.append(_entry(key, value, (own,), name=name, is_read_only=is_read_only))
-    return entries
+    return _in_order(entries)
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    return [
+    return _in_order(
         ConfigEntry(
             name=name,
             value=level,
@@ -248,7 +270,7 @@ def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
             documentation="",
         )
         for name, level in levels.items()
-    ]
+    )
 
 
 def describe_client_metrics(settings: Mapping[str, str]) -> list[ConfigEntry]:
@@ -260,7 +282,7 @@ def describe_client_metrics(settings: Mapping[str, str]) -> list[ConfigEntry]:
             entries.append(_entry(key, value, (own,)))
         else:
             entries.append(_entry(key, key.default_value, ()))
-    return entries
+    return _in_order(entries)
 
 
 def describe_group(settings: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
@@ -278,4 +300,4 @@ def describe_group(settings: Mapping[str, str], broker: BrokerConfig) -> list[Co
             entries.append(_entry(key, value, (own, *beneath)))
         else:
             entries.append(_entry(key, defaults[name], beneath))
-    return entries
+    return _in_order(entries)

@@ -10,9 +10,8 @@ most of client metrics answer INVALID_REQUEST where topics and groups answer INV
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.broker import LISTENER_KEY, BrokerConfig, update_mode
 from ottla.config.broker_table import BROKER_TABLE
@@ -25,6 +24,7 @@ from ottla.config.definitions import (
     UpdateMode,
 )
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE, THROTTLE_TABLE
+from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.config.topic import TopicConfig
 from ottla.config.topic_table import TOPIC_TABLE
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -73,45 +73,23 @@ _THREAD_POOLS: Final = frozenset(
 )
 
 
-class ResourceType(IntEnum):
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class AlterOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ConfigChange(NamedTuple):
-    name: str
-    operation: AlterOperation
-    value: str | None
-
-
-_TABLES: Final[Mapping[ResourceType, ConfigTable]] = MappingProxyType(
+_TABLES: Final[Mapping[ConfigResourceType, ConfigTable]] = MappingProxyType(
     {
-        ResourceType.TOPIC: TOPIC_TABLE,
-        ResourceType.BROKER: BROKER_TABLE,
-        ResourceType.CLIENT_METRICS: CLIENT_METRICS_TABLE,
-        ResourceType.GROUP: GROUP_TABLE,
+        ConfigResourceType.TOPIC: TOPIC_TABLE,
+        ConfigResourceType.BROKER: BROKER_TABLE,
+        ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_TABLE,
+        ConfigResourceType.GROUP: GROUP_TABLE,
     }
 )
 
 
-def find_key(resource_type: ResourceType, name: str) -> ConfigKey | None:
+def find_key(resource_type: ConfigResourceType, name: str) -> ConfigKey | None:
     """The definition that governs `name`, also behind a listener's prefix."""
     table = _TABLES.get(resource_type)
     if table is None:
         return None
     key = table.keys.get(name)
-    if key is None and resource_type is ResourceType.BROKER:
+    if key is None and resource_type is ConfigResourceType.BROKER:
         prefixed = LISTENER_KEY.fullmatch(name)
         base = prefixed[1] if prefixed else name
         key = BROKER_TABLE.keys.get(base) or THROTTLE_TABLE.keys.get(base)
@@ -125,7 +103,7 @@ def _check_changes(changes: Sequence[ConfigChange]) -> None:
     empty = [
         change.name
         for change in changes
-        if change.value is None and change.operation is not AlterOperation.DELETE
+        if change.value is None and change.operation != ConfigOperation.DELETE
     ]
     if empty:
         shown = ", ".join(empty)[:SHOWN_CHARACTERS_MAX]
@@ -133,7 +111,7 @@ def _check_changes(changes: Sequence[ConfigChange]) -> None:
 
 
 def validate(
-    resource_type: ResourceType,
+    resource_type: ConfigResourceType,
     resource_name: str,
     settings: Mapping[str, str],
     *,
@@ -143,15 +121,15 @@ def validate(
 
     That the topic exists, or the topic's and group's names are well formed, is not asked here.
     """
-    if resource_type is ResourceType.TOPIC:
+    if resource_type is ConfigResourceType.TOPIC:
         _require(resource_name != "", "a topic must be named: topics have no common default")
         TopicConfig.from_overrides(settings, broker)
-    elif resource_type is ResourceType.BROKER:
+    elif resource_type is ConfigResourceType.BROKER:
         _validate_broker(resource_name, settings, broker)
-    elif resource_type is ResourceType.CLIENT_METRICS:
+    elif resource_type is ConfigResourceType.CLIENT_METRICS:
         _require(resource_name != "", "a client metrics subscription must be named")
         _validate_client_metrics(settings)
-    elif resource_type is ResourceType.GROUP:
+    elif resource_type is ConfigResourceType.GROUP:
         _require(resource_name != "", "a group must be named: groups have no common default")
         _validate_group(settings, broker)
     else:
@@ -185,14 +163,14 @@ def _validate_broker(resource_name: str, settings: Mapping[str, str], broker: Br
     )
     try:
         for name, text in settings.items():
-            key = find_key(ResourceType.BROKER, name)
+            key = find_key(ConfigResourceType.BROKER, name)
             if key is not None:
                 value = key.parse(text)
                 if name in _THREAD_POOLS and not _is_set(name, text, broker):
                     _check_pool_size(name, _number(value), _number(broker.get(name)))
         if is_default:
             broker.altered(default=settings, broker=broker.dynamic)
-        elif int(resource_name) == broker.node_id:
+        elif resource_name == str(broker.node_id):
             broker.altered(default=broker.dynamic_default, broker=settings)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
@@ -304,12 +282,12 @@ def apply_logger_changes(
     decided: dict[str, str | None] = {}
     for name, operation, value in changes:
         _require(
-            operation in (AlterOperation.SET, AlterOperation.DELETE),
-            f"{operation.name} is not possible for a logger",
+            operation in (ConfigOperation.SET, ConfigOperation.DELETE),
+            "the level of a logger can be set or deleted, nothing else",
         )
         if name not in levels:
             raise ConfigError(f"there is no logger '{name[:SHOWN_CHARACTERS_MAX]}'")
-        if operation is AlterOperation.DELETE:
+        if operation == ConfigOperation.DELETE:
             _require(name != ROOT_LOGGER, "the root logger must have a level")
             decided[name] = None
             continue

@@ -42,6 +42,7 @@ class BrokerRegistration(NamedTuple):
     rack: str | None = None
     log_dirs: tuple[UUID, ...] = ()
     previous_broker_epoch: int = -1  # from the clean shutdown file, -1 if there is none
+    cordoned_log_dirs: tuple[UUID, ...] = ()
 
 
 class BrokerHeartbeat(NamedTuple):
@@ -92,6 +93,7 @@ def decide_register_broker(
                 else False
             ),
             log_dirs=tuple(sorted(registration.log_dirs)),
+            cordoned_log_dirs=tuple(sorted(registration.cordoned_log_dirs)) or None,
         )
     )
     return Decision(records, epoch)
@@ -205,7 +207,7 @@ def unfence_records(image: MetadataImage, broker: BrokerImage) -> list[MetadataR
 
 
 def decide_fence_broker(image: MetadataImage, broker_id: int) -> Decision[None]:
-    """Fence a broker whose session has run out."""
+    """Fence a broker whose session has run out; several brokers will have sessions."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return Decision((), None)

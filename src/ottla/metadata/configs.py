@@ -7,16 +7,15 @@ some keys are only valid together.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from ottla.config.definitions import SHOWN_CHARACTERS_MAX
+from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.metadata.decision import Decision
-from ottla.metadata.elections import MIN_INSYNC_REPLICAS
-from ottla.metadata.features import is_elr_enabled
+from ottla.metadata.features import MIN_INSYNC_REPLICAS, is_elr_enabled
 from ottla.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     ConfigResource,
-    ConfigResourceType,
     MetadataImage,
 )
 from ottla.metadata.records import ConfigRecord, MetadataRecord
@@ -24,13 +23,6 @@ from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 VALUE_LENGTH_MAX = 32767  # Java's short, which Kafka's own readers hold strings to
-
-
-class ConfigOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class ConfigSchema(Protocol):
@@ -43,12 +35,6 @@ class ConfigSchema(Protocol):
 
     def default_value(self, resource: ConfigResource, name: str) -> str:
         """What holds where nothing is set, as text; empty for none."""
-
-
-class ConfigChange(NamedTuple):
-    name: str
-    operation: int
-    value: str | None
 
 
 class ResourceChange(NamedTuple):
@@ -143,10 +129,11 @@ def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
                 )
         case ConfigResourceType.BROKER:
-            if name and not (name.isascii() and name.isdigit()):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker id")
-            if name and int(name) not in image.brokers:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not registered")
+            if name and name not in map(str, image.brokers):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Broker '{name[:SHOWN_CHARACTERS_MAX]}' is not registered",
+                )
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource has no name")

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,
-    ConfigResourceType,
     ControllerImage,
     FeatureRange,
     MetadataImage,
@@ -125,7 +125,7 @@ class MetadataDelta:
         self.brokers: MapChanges[int, BrokerImage] = MapChanges(previous.brokers)
         self.controllers: MapChanges[int, ControllerImage] = MapChanges(previous.controllers)
         self.configs: MapChanges[ConfigResource, dict[str, str]] = MapChanges(
-            previous.configs  # type: ignore[arg-type]  # read-only until copied by _own_config
+            previous.configs  # type: ignore[arg-type]  # read-only until copied by _change_one
         )
         self.features: MapChanges[str, int] = MapChanges(previous.features)
         self.client_quotas: MapChanges[QuotaEntityKey, dict[str, float]] = MapChanges(
@@ -169,6 +169,7 @@ class MetadataDelta:
             acls=self.acls.apply(),
             scram=self.scram.apply(),
             delegation_tokens=self.delegation_tokens.apply(),
+            static_configs=previous.static_configs,
         )
 
     @property
@@ -243,39 +244,11 @@ class MetadataDelta:
 
     def _replay_config(self, record: ConfigRecord) -> None:
         resource = ConfigResource(record.resource_type, record.resource_name)
-        values = self.configs.changed.get(resource)
-        if values is None:
-            values = (
-                {}
-                if resource in self.configs.changed
-                else dict(self.configs.base.get(resource, {}))
-            )
-        if record.value is None:
-            values.pop(record.name, None)
-        else:
-            values[record.name] = record.value
-        if values:
-            self.configs.set(resource, values)
-        else:
-            self.configs.remove(resource)
+        _change_one(self.configs, resource, record.name, record.value)
 
     def _replay_client_quota(self, record: ClientQuotaRecord) -> None:
-        entity = frozenset(record.entity)
-        values = self.client_quotas.changed.get(entity)
-        if values is None:
-            values = (
-                {}
-                if entity in self.client_quotas.changed
-                else dict(self.client_quotas.base.get(entity, {}))
-            )
-        if record.remove:
-            values.pop(record.key, None)
-        else:
-            values[record.key] = record.value
-        if values:
-            self.client_quotas.set(entity, values)
-        else:
-            self.client_quotas.remove(entity)
+        value = None if record.remove else record.value
+        _change_one(self.client_quotas, frozenset(record.entity), record.key, value)
 
     def _replay_register_broker(self, record: RegisterBrokerRecord) -> None:
         self.brokers.set(
@@ -365,6 +338,21 @@ class MetadataDelta:
 
     def _ignore(self, _record: MetadataRecord) -> None:
         """Transaction marks are resolved before replay; the others carry no state."""
+
+
+def _change_one(changes: MapChanges[K, dict[str, V]], key: K, name: str, value: V | None) -> None:
+    """Set or, with None, drop one value of the map under `key`; an empty map goes itself."""
+    values = changes.changed.get(key)
+    if values is None:  # not copied yet, or removed
+        values = {} if key in changes.changed else dict(changes.base.get(key, {}))
+    if value is None:
+        values.pop(name, None)
+    else:
+        values[name] = value
+    if values:
+        changes.set(key, values)
+    else:
+        changes.remove(key)
 
 
 def _feature_ranges(features: Sequence[RecordFeature]) -> dict[str, FeatureRange]:

@@ -17,7 +17,7 @@ from uuid import UUID
 from ottla.metadata.brokers import registered_broker
 from ottla.metadata.decision import Decision
 from ottla.metadata.elections import Targets, changes_when_directories_fail, decide_partition
-from ottla.metadata.features import DIRECTORIES_SINCE, METADATA_VERSION
+from ottla.metadata.features import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE, METADATA_VERSION
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from ottla.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -129,6 +129,22 @@ def decide_directories_offline(
             )
         )
     return Decision(records, failed)
+
+
+def decide_cordon_directories(
+    image: MetadataImage, *, broker_id: int, broker_epoch: int, cordoned: Collection[UUID]
+) -> Decision[None]:
+    """Record which directories take no new partitions; an old cluster has no place for that."""
+    broker = registered_broker(image, broker_id, broker_epoch)
+    is_known = image.features.get(METADATA_VERSION, 0) >= CORDONED_DIRECTORIES_SINCE
+    if not is_known or set(broker.cordoned_log_dirs or ()) == set(cordoned):
+        return Decision((), None)
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        cordoned_log_dirs=tuple(sorted(cordoned)),
+    )
+    return Decision([record], None)
 
 
 def _check_version(image: MetadataImage) -> None:

@@ -14,9 +14,8 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.metadata.features import is_elr_enabled
+from ottla.metadata.features import MIN_INSYNC_REPLICAS, is_elr_enabled
 from ottla.metadata.image import (
-    DEFAULT_BROKER_RESOURCE,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -25,7 +24,6 @@ from ottla.metadata.records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeR
 
 RECOVERED = 0
 RECOVERING = 1
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
@@ -196,18 +194,12 @@ def _complete_reassignment(targets: Targets) -> Targets:
 
 
 def min_insync_replicas(image: MetadataImage, topic: str) -> int:
-    """As set for the topic or for all brokers, else 1; never more than makes sense to Kafka."""
-    text = image.topic_config(topic).get(MIN_INSYNC_REPLICAS) or image.configs.get(
-        DEFAULT_BROKER_RESOURCE, {}
-    ).get(MIN_INSYNC_REPLICAS)
+    text = image.effective_topic_config(topic, MIN_INSYNC_REPLICAS)
     return int(text) if text is not None else 1
 
 
-def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool = False) -> bool:
-    text = image.topic_config(topic).get(UNCLEAN_LEADER_ELECTION) or image.configs.get(
-        DEFAULT_BROKER_RESOURCE, {}
-    ).get(UNCLEAN_LEADER_ELECTION)
-    return default if text is None else text == "true"
+def allows_unclean_election(image: MetadataImage, topic: str) -> bool:
+    return image.effective_topic_config(topic, UNCLEAN_LEADER_ELECTION) == "true"
 
 
 def decide_partition(

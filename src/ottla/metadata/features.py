@@ -11,9 +11,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.metadata.decision import Decision
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import DEFAULT_BROKER_RESOURCE, MetadataImage
 from ottla.metadata.records import (
     ClearElrRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     RecordFeature,
@@ -22,6 +23,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
@@ -47,6 +49,7 @@ TRANSACTIONS_SINCE = 13  # levels of metadata.version that brought a kind of rec
 CONTROLLERS_SINCE = 15
 DIRECTORIES_SINCE = 17
 ELIGIBLE_LEADER_REPLICAS_SINCE = 23
+CORDONED_DIRECTORIES_SINCE = 30
 
 
 def supported_feature_records() -> tuple[RecordFeature, ...]:
@@ -73,24 +76,22 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int = UpgradeType.UPGRADE
 
 
-class UpdatedFeature(NamedTuple):
-    name: str
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-
-
 def decide_update_features(
-    image: MetadataImage, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
-) -> Decision[list[UpdatedFeature]]:
-    """Finalize new levels: all that are asked for, or none of them."""
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    *,
+    kraft_version: int,
+    validate_only: bool = False,
+) -> Decision[None]:
+    """Finalize new levels: all that are asked for, each once, or KafkaError and none of them."""
     records: list[MetadataRecord] = []
-    try:
-        for update in updates:
-            records += _update(image, update)
-    except KafkaError as error:
-        return Decision((), [UpdatedFeature(u.name, error.code, error.message) for u in updates])
-    results = [UpdatedFeature(update.name) for update in updates]
-    return Decision(() if validate_only else records, results)
+    for update in updates:
+        if update.name == KRAFT_VERSION:
+            if update.max_version_level != kraft_version:
+                raise _refused(f"{KRAFT_VERSION} stays at {kraft_version}, as it was formatted")
+            continue
+        records += _update(image, update)
+    return Decision(() if validate_only else records, None)
 
 
 def _update(image: MetadataImage, update: FeatureUpdate) -> list[MetadataRecord]:
@@ -111,14 +112,44 @@ def _update(image: MetadataImage, update: FeatureUpdate) -> list[MetadataRecord]
     if name == METADATA_VERSION and level < current:
         raise _refused(f"{name} cannot go down from {current}, as records might be lost")
     records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level)]
-    if name == ELIGIBLE_LEADER_REPLICAS and level == 0:
-        records.append(ClearElrRecord())
+    if name == ELIGIBLE_LEADER_REPLICAS:
+        if level == 0:
+            return [*records, ClearElrRecord()]
+        if image.features.get(METADATA_VERSION, 0) < ELIGIBLE_LEADER_REPLICAS_SINCE:
+            raise _refused(f"{name} needs {METADATA_VERSION} {ELIGIBLE_LEADER_REPLICAS_SINCE}")
+        records += common_min_insync_records(image)
+    return records
+
+
+def common_min_insync_records(image: MetadataImage) -> list[MetadataRecord]:
+    """Let all nodes see one minimum, which eligible leader replicas are counted against."""
+    records: list[MetadataRecord] = []
+    if MIN_INSYNC_REPLICAS not in image.configs.get(DEFAULT_BROKER_RESOURCE, {}):
+        records.append(
+            ConfigRecord(
+                resource_type=DEFAULT_BROKER_RESOURCE.type,
+                resource_name=DEFAULT_BROKER_RESOURCE.name,
+                name=MIN_INSYNC_REPLICAS,
+                value=image.static_configs.get(MIN_INSYNC_REPLICAS, "1"),
+            )
+        )
+    for resource, values in image.configs.items():
+        is_one_broker = resource.type == DEFAULT_BROKER_RESOURCE.type and resource.name
+        if is_one_broker and MIN_INSYNC_REPLICAS in values:
+            records.append(
+                ConfigRecord(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    name=MIN_INSYNC_REPLICAS,
+                    value=None,
+                )
+            )
     return records
 
 
 def _check_supported(image: MetadataImage, name: str, level: int) -> None:
     own = SUPPORTED_FEATURES.get(name)
-    if own is None or name == KRAFT_VERSION:
+    if own is None:
         raise _refused(f"{name} is not a feature that can be updated")
     if level != 0 and not own[0] <= level <= own[1]:
         raise _refused(f"the controller supports {name} from {own[0]} to {own[1]}, not {level}")

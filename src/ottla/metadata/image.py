@@ -10,10 +10,10 @@ of a topic are numbered from 0 without gaps; maps are never mutated after constr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.records import (
     NO_LEADER,
     AccessControlEntryRecord,
@@ -30,14 +30,6 @@ from ottla.protocol.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
 MIGRATING_DIRECTORY = UUID(int=0)  # the broker knows no directories, or did not when it said so
 UNASSIGNED_DIRECTORY = UUID(int=1)  # the broker has not said yet where the replica lies
 LOST_DIRECTORY = UUID(int=2)  # one that failed; which, is not known
-
-
-class ConfigResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class ConfigResource(NamedTuple):
@@ -156,6 +148,17 @@ class BrokerImage:
         """Whether it may lead partitions."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def open_log_dirs(self) -> tuple[UUID, ...]:
+        """Those that may get new partitions; all of them where none may."""
+        cordoned = self.cordoned_log_dirs or ()
+        return tuple(one for one in self.log_dirs if one not in cordoned) or self.log_dirs
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no directory is left for new partitions."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
+
     def has_online_directory(self, directory: UUID) -> bool:
         """Whether a replica that lies there can be used; one that lies nowhere yet can."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
@@ -192,6 +195,8 @@ class MetadataImage:
     acls: Mapping[UUID, AccessControlEntryRecord] = field(default_factory=dict)
     scram: Mapping[ScramKey, UserScramCredentialRecord] = field(default_factory=dict)
     delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
+    # Not from the log: what this node's server.properties says where nobody has set anything.
+    static_configs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def next_offset(self) -> Offset:
@@ -211,6 +216,17 @@ class MetadataImage:
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         return self.config(ConfigResourceType.TOPIC, topic)
+
+    def effective_topic_config(self, topic: str, name: str) -> str | None:
+        """Of the topic, else of all brokers, else of this node; None where nobody said anything."""
+        for configs in (
+            self.topic_config(topic),
+            self.configs.get(DEFAULT_BROKER_RESOURCE, {}),
+            self.static_configs,
+        ):
+            if name in configs:
+                return configs[name]
+        return None
 
 
 EMPTY_IMAGE = MetadataImage()

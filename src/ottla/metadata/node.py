@@ -13,29 +13,30 @@ accepted any more.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ottla.metadata.brokers import decide_register_controller
 from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.elections import MIN_INSYNC_REPLICAS
+from ottla.metadata.endpoints import with_own_host_name
 from ottla.metadata.features import (
     CONTROLLERS_SINCE,
     ELIGIBLE_LEADER_REPLICAS,
     METADATA_VERSION,
     RELEASE_FEATURES,
     TRANSACTIONS_SINCE,
+    common_min_insync_records,
     feature_level_records,
     supported_feature_records,
 )
 from ottla.metadata.formatting import FormatError, read_meta_properties
-from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import (
     LATEST_METADATA_VERSION,
     AbortTransactionRecord,
     BeginTransactionRecord,
-    ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -46,6 +47,7 @@ from ottla.metadata.records import (
 from ottla.metadata.snapshot import TransactionResolver, image_records
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import NO_OFFSET, BrokerId, Epoch, Offset
+from ottla.raft.batches import BATCH_BYTES_MAX
 from ottla.raft.driver import QuorumError, RaftDriver
 from ottla.raft.log import SEGMENT_BYTES, SEGMENT_MS
 from ottla.raft.node import Quorum
@@ -62,11 +64,13 @@ T = TypeVar("T")
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
 LOCK_FILE_NAME = ".lock"
+# A disk that had no room may have some by then; trying with every change would not help it.
+SNAPSHOT_RETRY_S = 60.0
 
 log = logging.getLogger(__name__)
 
 
-class SnapshotPolicy(NamedTuple):
+class LogPolicy(NamedTuple):
     """When the log is folded into a snapshot, and how much history stays; Kafka's defaults."""
 
     record_bytes_between: int = 20 * 1024 * 1024
@@ -75,6 +79,7 @@ class SnapshotPolicy(NamedTuple):
     retention_ms: int = 7 * 24 * 60 * 60 * 1000
     segment_bytes: int = SEGMENT_BYTES
     segment_ms: int = SEGMENT_MS
+    batch_bytes_max: int = BATCH_BYTES_MAX
 
 
 class _Pending(NamedTuple):
@@ -94,38 +99,38 @@ class MetadataNode:
         cluster_id: str | None = None,
         controller_endpoints: Sequence[RecordEndpoint] = (),
         static_voter_ids: Sequence[int] = (),
-        min_insync_replicas: int = 1,
-        snapshots: SnapshotPolicy | None = None,
+        static_configs: Mapping[str, str] | None = None,
+        policy: LogPolicy | None = None,
         lock_directory: bool = False,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         """`directory` is the metadata log directory; `cluster_id`, if given, must be its own.
 
         `lock_directory` is for one that is not among the log directories, which the log manager
-        locks.
+        locks. `static_configs` are those of server.properties that the controller decides by.
         """
         self.node_id = BrokerId(node_id)
         self.directory = directory
         self.cluster_id = cluster_id or ""
         self.directory_id = ZERO_UUID
         self.incarnation_id = runtime.random.uuid4()
-        self.image = EMPTY_IMAGE
+        self.image = replace(EMPTY_IMAGE, static_configs=static_configs or {})
         self._runtime = runtime
         self._controller_endpoints = tuple(controller_endpoints)
         self._static_voter_ids = tuple(static_voter_ids)
-        self._min_insync_replicas = min_insync_replicas
-        self._policy = snapshots or SnapshotPolicy()
+        self._policy = policy or LogPolicy()
         self._lock_directory = lock_directory
         self._lock: Lock | None = None
         self._on_failure_callback = on_failure
         self._driver: RaftDriver | None = None
-        self._newest = EMPTY_IMAGE  # with records that are not committed yet
+        self._newest = self.image  # with records that are not committed yet
         self._uncommitted: deque[_Pending] = deque()
         self._subscribers: list[Subscriber] = []
         self._bytes_since_snapshot = 0
         self._snapshot_offset = NO_OFFSET
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_timer: asyncio.TimerHandle | None = None
+        self._snapshot_retry: asyncio.TimerHandle | None = None  # after one that failed
 
     @property
     def controller_epoch(self) -> Epoch:
@@ -172,10 +177,10 @@ class MetadataNode:
             static_voter_ids=self._static_voter_ids,
             segment_bytes=self._policy.segment_bytes,
             segment_ms=self._policy.segment_ms,
+            batch_bytes_max=self._policy.batch_bytes_max,
             on_commit=self._on_commit,
             on_failure=self._on_failure,
         )
-        await driver.open()
         delta, transaction_is_open = await self._runtime.offload.run(self._replay_directory)
         await driver.lead()
         before = self.image
@@ -196,7 +201,8 @@ class MetadataNode:
             await self.submit(lambda _: Decision(records, None))
         knows_controllers = self.image.features[METADATA_VERSION] >= CONTROLLERS_SINCE
         if self._controller_endpoints and knows_controllers:
-            await self.submit(self._decide_own_registration)
+            endpoints = await with_own_host_name(self._runtime, self._controller_endpoints)
+            await self.submit(lambda image: self._decide_own_registration(image, endpoints))
         self._schedule_snapshot_timer()
 
     def _check_directory(self) -> None:
@@ -224,15 +230,14 @@ class MetadataNode:
             raise QuorumError(f"{self.directory} is in use by another process") from error
 
     def _replay_directory(self) -> tuple[MetadataDelta, bool]:
-        """One delta with the newest snapshot and the log after it; blocking."""
+        """Open the log: one delta with its newest snapshot and what came after it; blocking."""
         driver = self._raft
-        delta = MetadataDelta(EMPTY_IMAGE)
+        delta = MetadataDelta(self.image)
         start = Offset(0)
-        newest = driver.log.newest_snapshot()
+        newest = driver.open()
         if newest is not None:
-            start = newest.end_offset
-            self._snapshot_offset = start
-            for value in driver.log.read_snapshot(newest).values:
+            start = self._snapshot_offset = newest[0].end_offset
+            for value in newest[1].values:
                 delta.replay(decode_record(value))
         resolver = TransactionResolver()
         for batch in driver.log.read_from(start):
@@ -252,26 +257,20 @@ class MetadataNode:
             records = feature_level_records(RELEASE_FEATURES)
         features = {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)}
         if features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0:
-            # The controller counts in-sync replicas against this, so all must see one value.
-            records.append(
-                ConfigRecord(
-                    resource_type=ConfigResourceType.BROKER,
-                    resource_name="",
-                    name=MIN_INSYNC_REPLICAS,
-                    value=str(self._min_insync_replicas),
-                )
-            )
+            records += common_min_insync_records(self.image)
         if features.get(METADATA_VERSION, 0) < TRANSACTIONS_SINCE:
             return records
         begin = BeginTransactionRecord(name="Bootstrap records")
         return [begin, *records, EndTransactionRecord()]
 
-    def _decide_own_registration(self, image: MetadataImage) -> Decision[None]:
+    def _decide_own_registration(
+        self, image: MetadataImage, endpoints: tuple[RecordEndpoint, ...]
+    ) -> Decision[None]:
         return decide_register_controller(
             image,
             controller_id=self.node_id,
             incarnation_id=self.incarnation_id,
-            endpoints=self._controller_endpoints,
+            endpoints=endpoints,
             features=supported_feature_records(),
         )
 
@@ -344,18 +343,25 @@ class MetadataNode:
             self._start_snapshot()
 
     def _start_snapshot(self) -> None:
-        if self._snapshot_task is None:
+        if self._snapshot_task is None and self._snapshot_retry is None:
             task = asyncio.get_running_loop().create_task(self._snapshot_once())
             self._snapshot_task = task
 
     async def _snapshot_once(self) -> None:
         try:
             await self.snapshot()
-        except OSError as error:
-            # The log still holds everything, so the next snapshot makes up for this one.
-            log.error("the snapshot of the metadata log failed: %s", error)
+        except Exception:
+            # The log still holds everything, so a later snapshot makes up for this one.
+            log.exception("the snapshot of the metadata log in %s failed", self.directory)
+            self._snapshot_retry = asyncio.get_running_loop().call_later(
+                SNAPSHOT_RETRY_S, self._retry_snapshot
+            )
         finally:
             self._snapshot_task = None
+
+    def _retry_snapshot(self) -> None:
+        self._snapshot_retry = None
+        self._start_snapshot()
 
     async def snapshot(self) -> SnapshotId | None:
         """Fold the committed state into a snapshot and drop the log that it replaces."""
@@ -363,7 +369,7 @@ class MetadataNode:
         snapshot = SnapshotId(image.next_offset, image.epoch)
         if snapshot.end_offset <= self._snapshot_offset:
             return None
-        self._bytes_since_snapshot = 0
+        bytes_covered = self._bytes_since_snapshot
         quorum = self._raft.quorum
         now_ms = self._runtime.clock.wall_ms()
 
@@ -380,6 +386,7 @@ class MetadataNode:
 
         await self._runtime.offload.run(write)
         self._snapshot_offset = snapshot.end_offset
+        self._bytes_since_snapshot -= bytes_covered
         await self._raft.trim(
             retention_bytes=self._policy.retention_bytes,
             oldest_ms=now_ms - self._policy.retention_ms,
@@ -388,10 +395,11 @@ class MetadataNode:
 
     async def stop(self) -> None:
         """Finish what is under way and close the log."""
-        if self._snapshot_timer is not None:
-            self._snapshot_timer.cancel()
         if self._snapshot_task is not None:
             await asyncio.shield(self._snapshot_task)
+        for timer in (self._snapshot_timer, self._snapshot_retry):
+            if timer is not None:
+                timer.cancel()
         try:
             if self._driver is not None:
                 await self._driver.close()

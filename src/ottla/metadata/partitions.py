@@ -108,7 +108,10 @@ def decide_alter_partition(
     broker_id: int,
     broker_epoch: int,
 ) -> Decision[list[AlteredPartition]]:
-    """Take over what leaders say about their in-sync replicas."""
+    """Take over what leaders say about their in-sync replicas.
+
+    No handler asks for it as long as one broker leads everything; several brokers will.
+    """
     registered_broker(image, broker_id, broker_epoch)
     records: list[MetadataRecord] = []
     results: list[AlteredPartition] = []
@@ -244,14 +247,17 @@ def _elect(
 
 
 def decide_alter_partition_reassignments(
-    image: MetadataImage, reassignments: Sequence[Reassignment]
+    image: MetadataImage,
+    reassignments: Sequence[Reassignment],
+    *,
+    allow_replication_factor_change: bool = True,
 ) -> Decision[list[ReassignedPartition]]:
     """Begin to move partitions to other brokers, or stop doing so."""
     records: list[MetadataRecord] = []
     results: list[ReassignedPartition] = []
     for asked in reassignments:
         try:
-            record = _reassign(image, asked)
+            record = _reassign(image, asked, may_resize=allow_replication_factor_change)
         except KafkaError as error:
             results.append(ReassignedPartition(asked.topic_partition, error.code, error.message))
             continue
@@ -261,7 +267,9 @@ def decide_alter_partition_reassignments(
     return Decision(records, results)
 
 
-def _reassign(image: MetadataImage, asked: Reassignment) -> PartitionChangeRecord | None:
+def _reassign(
+    image: MetadataImage, asked: Reassignment, *, may_resize: bool
+) -> PartitionChangeRecord | None:
     topic = _by_name(image, asked.topic_partition)
     partition_id = asked.topic_partition.partition
     partition = topic.partitions[partition_id]
@@ -270,6 +278,13 @@ def _reassign(image: MetadataImage, asked: Reassignment) -> PartitionChangeRecor
     else:
         replicas = tuple(asked.replicas)
         check_assignment(image, partition_id, replicas, replication_factor=len(replicas))
+        before = [one for one in partition.replicas if one not in partition.adding_replicas]
+        if not may_resize and len(replicas) != len(before):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{asked.topic_partition} has {len(before)} replicas, and would get"
+                f" {len(replicas)}",
+            )
         targets = _targets_of_move(image, partition, replicas)
     return decide_partition(
         image, topic, partition_id, targets, can_lead=lambda other: _is_active(image, other)

@@ -81,7 +81,7 @@ class StripedPlacer:
         if replication_factor <= 0:
             problem = f"Replication factor {replication_factor} is not positive"
         elif self._unfenced_count == 0:
-            problem = "No broker is active"
+            problem = "Every broker is fenced, or has all its log directories cordoned"
         elif replication_factor > self._brokers_count:
             problem = (
                 f"Replication factor {replication_factor} is larger than the"

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.decision import Decision
 from ottla.metadata.image import (
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     ConfigResource,
-    ConfigResourceType,
     MetadataImage,
     TopicImage,
 )
@@ -256,7 +256,7 @@ def place_partitions(
         (
             UsableBroker(broker.broker_id, broker.rack, broker.fenced)
             for broker in image.brokers.values()
-            if not broker.in_controlled_shutdown
+            if not broker.in_controlled_shutdown and not broker.is_cordoned
         ),
         chance,
     )
@@ -315,10 +315,11 @@ def default_directories(image: MetadataImage) -> Mapping[int, UUID]:
     """Where a new replica lies on each broker, as far as there is no choice to make."""
     directories = {}
     for broker in image.brokers.values():
-        if not broker.log_dirs:
+        choices = broker.open_log_dirs
+        if not choices:
             directories[broker.broker_id] = MIGRATING_DIRECTORY
-        elif len(broker.log_dirs) == 1:
-            directories[broker.broker_id] = broker.log_dirs[0]
+        elif len(choices) == 1:
+            directories[broker.broker_id] = choices[0]
         else:
             directories[broker.broker_id] = UNASSIGNED_DIRECTORY
     return directories

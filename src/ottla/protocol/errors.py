@@ -1,8 +1,10 @@
 """The error codes of the protocol, and the one exception that carries them. Pure.
 
 A handler or a lower room that cannot do what a client asked raises `KafkaError`; the
-handler puts its code, and its message where the response has room for one, on the wire.
-Anything else that escapes a handler is a defect and is answered UNKNOWN_SERVER_ERROR.
+handler puts its code, and its message where the response has room for one, on the wire. One that
+escapes a typed handler refuses all that was asked for (error_responses.py). Anything else that
+escapes it is a defect: it is logged, and answered UNKNOWN_SERVER_ERROR in the same way. A request
+that cannot be parsed, or that fails inside a raw handler, costs the client its connection.
 """
 
 from enum import IntEnum

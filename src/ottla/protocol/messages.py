@@ -12,29 +12,37 @@ Bodies come from strangers: whatever is wrong with one becomes KafkaError(INVALI
 after a message are ignored, as Apache Kafka does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from struct import pack
 from typing import Any, TypeVar
 
 from ottla.protocol.api import has_flexible_response_header
 from ottla.protocol.decoders import Decoder, decoder_of
 from ottla.protocol.encoders import Encoder, encoder_of
+from ottla.protocol.error_responses import error_fields
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import request_header, response_header, skip_response_header
-from ottla.protocol.schemas import duration_ms, timestamp_ms
+from ottla.protocol.primitives import unsigned_varint
+from ottla.protocol.schemas import duration_ms, kinds_of, timestamp_ms
 
 __all__ = [
     "decode_request",
     "decode_response",
     "duration_ms",
+    "encode_error_response",
     "encode_request",
     "encode_response",
     "encode_response_body",
+    "encode_response_in_slices",
     "given",
     "request_parts",
     "timestamp_ms",
 ]
 
 T = TypeVar("T")
+
+# About a millisecond of work, where an element is the configuration of a topic.
+ELEMENTS_PER_SLICE = 20
 
 _request_decoders: dict[tuple[int, int], Decoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
@@ -64,6 +72,51 @@ def encode_response(
     parts = [response_header(api_key, version, correlation_id)]
     encoder(fields, parts.append)
     return b"".join(parts)
+
+
+def encode_error_response(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    request: Any,
+    code: ErrorCode,
+    message: str | None = None,
+) -> bytes:
+    """The response that refuses all that the decoded `request` asked for."""
+    schema = _schema(api_key, version, "response")
+    fields = error_fields(schema, request, code, message)
+    return encode_response(api_key, version, correlation_id, fields)
+
+
+def encode_response_in_slices(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    array: str,
+    elements: Sequence[Mapping[str, Any]],
+) -> Iterator[bytes]:
+    """The bytes of `encode_response(..., {array: elements})`, a few elements at a time.
+
+    For answers whose encoding takes so long that others must be served in between. `array` is
+    the last field of the response.
+    """
+    schema: Any = _schema(api_key, version, "response")
+    kind = kinds_of(schema)[0][-1]
+    if kind.name != array or not kind.is_array or kind.entity is None:
+        raise ValueError(f"{array} is not the array at the end of API {api_key}")
+    empty = encode_response(api_key, version, correlation_id, {array: ()})
+    if schema.__flexible__:
+        yield empty[:-2] + unsigned_varint(len(elements) + 1)  # without the length and the tags
+    else:
+        yield empty[:-4] + pack(">i", len(elements))
+    encode = encoder_of(kind.entity)
+    for start in range(0, len(elements), ELEMENTS_PER_SLICE):
+        parts: list[bytes] = []
+        for element in elements[start : start + ELEMENTS_PER_SLICE]:
+            encode(element, parts.append)
+        yield b"".join(parts)
+    if schema.__flexible__:
+        yield b"\0"
 
 
 def encode_response_body(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:

@@ -33,6 +33,7 @@ from ottla.raft.quorum_state import (
     format_quorum_state,
     parse_quorum_state,
 )
+from ottla.raft.snapshots import Snapshot, SnapshotId
 from ottla.raft.wire_records import ZERO_UUID
 from ottla.runtime.interfaces import Runtime
 
@@ -65,6 +66,7 @@ class RaftDriver:
         static_voter_ids: Sequence[int] = (),
         segment_bytes: int = SEGMENT_BYTES,
         segment_ms: int = SEGMENT_MS,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
         on_commit: Callable[[Offset], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -74,7 +76,9 @@ class RaftDriver:
             f"{log_dir}/{DIRECTORY_NAME}",
             segment_bytes=segment_bytes,
             segment_ms=segment_ms,
+            batch_bytes_max=batch_bytes_max,
         )
+        self._batch_bytes_max = batch_bytes_max
         self.quorum = static_quorum(static_voter_ids)
         self.next_offset = Offset(0)
         self.failure: BaseException | None = None
@@ -102,19 +106,21 @@ class RaftDriver:
             raise InvariantError("the Raft driver has not been started")
         return self._node
 
-    async def open(self) -> None:
-        """Open the log and learn who votes; nothing is decided yet."""
-        await self._runtime.offload.run(self._open)
+    def open(self) -> tuple[SnapshotId, Snapshot] | None:
+        """Open the log, learn who votes, and return the newest snapshot; blocking.
 
-    def _open(self) -> None:
+        Nothing is decided yet.
+        """
         self.log.open()
         self.next_offset = self.log.log_end_offset
         newest = self.log.newest_snapshot()
-        if newest is not None:
-            recorded = self.log.read_snapshot(newest).quorum
-            if recorded is not None:
-                # The snapshot at offset 0 comes from formatting; the log does not have it yet.
-                self.quorum = recorded._replace(recorded=newest.end_offset > 0)
+        if newest is None:
+            return None
+        content = self.log.read_snapshot(newest)
+        if content.quorum is not None:
+            # The snapshot at offset 0 comes from formatting; the log does not have it yet.
+            self.quorum = content.quorum._replace(recorded=newest.end_offset > 0)
+        return newest, content
 
     def note_control_records(self, records: Sequence[object]) -> None:
         """Take voters from the log, which come after those of any snapshot."""
@@ -145,8 +151,14 @@ class RaftDriver:
 
     def _check_quorum(self) -> None:
         ids = self.quorum.voter_ids
+        if not ids:
+            raise QuorumError(
+                f"{self.log.directory} was formatted without voters, and controller.quorum.voters"
+                f" names none: give it node {self.node_id}, or format an empty directory anew with"
+                " --standalone"
+            )
         if ids != (self.node_id,):
-            voters = ", ".join(map(str, ids)) or "nobody"
+            voters = ", ".join(map(str, ids))
             raise QuorumError(
                 f"node {self.node_id} cannot lead the metadata quorum of {self.log.directory}: its"
                 f" voters are {voters}, and a quorum of more than this node is not supported"
@@ -197,10 +209,11 @@ class RaftDriver:
         batch = data_batch(
             values, base_offset=self.next_offset, epoch=self.epoch, timestamp_ms=timestamp_ms
         )
-        if len(batch) > BATCH_BYTES_MAX:
+        if len(batch) > self._batch_bytes_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The change takes {len(batch)} bytes of metadata; one may take {BATCH_BYTES_MAX}",
+                f"The change takes {len(batch)} bytes of metadata; one may take"
+                f" {self._batch_bytes_max}",
             )
         self._enqueue(batch, len(values))
         return Offset(self.next_offset - 1)

@@ -18,6 +18,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import check_batch
 from ottla.protocol.errors import InvariantError
 from ottla.protocol.ids import NO_EPOCH, Epoch, Offset, TopicPartition
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.raft.batches import BATCH_BYTES_MAX, MetadataBatch, parse_batch
 from ottla.raft.snapshots import (
     PART_SUFFIX,
@@ -35,7 +36,7 @@ from ottla.storage.flushing import FlushJob
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
 
-TOPIC_PARTITION = TopicPartition("__cluster_metadata", 0)
+TOPIC_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DIRECTORY_NAME = str(TOPIC_PARTITION)
 TOPIC_ID = UUID(int=1)
 SEGMENT_BYTES = 1024 * 1024 * 1024
@@ -44,7 +45,7 @@ READ_CHUNK_BYTES = BATCH_BYTES_MAX
 OPEN_FILES_MAX = 8
 
 
-def log_config(*, segment_bytes: int, segment_ms: int) -> TopicConfig:
+def log_config(*, segment_bytes: int, segment_ms: int, batch_bytes_max: int) -> TopicConfig:
     """Segments go when a snapshot covers them, at once, and never by age or size."""
     return TopicConfig(
         segment_bytes=segment_bytes,
@@ -52,7 +53,7 @@ def log_config(*, segment_bytes: int, segment_ms: int) -> TopicConfig:
         retention_ms=-1,
         retention_bytes=-1,
         file_delete_delay_ms=0,
-        max_message_bytes=BATCH_BYTES_MAX,
+        max_message_bytes=batch_bytes_max,
     )
 
 
@@ -64,11 +65,14 @@ class MetadataLog:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         segment_ms: int = SEGMENT_MS,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
         self.directory = directory
         self._runtime = runtime
         self._disk = runtime.disk
-        self._config = log_config(segment_bytes=segment_bytes, segment_ms=segment_ms)
+        self._config = log_config(
+            segment_bytes=segment_bytes, segment_ms=segment_ms, batch_bytes_max=batch_bytes_max
+        )
         self._pool = FilePool(runtime.disk, OPEN_FILES_MAX)
         self._opened: PartitionLog | None = None
         self._restarted_epoch = NO_EPOCH  # of the snapshot that replaced the log

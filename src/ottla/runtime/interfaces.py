@@ -125,6 +125,9 @@ class Offload(Protocol):
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function off the loop. Inline, but later, in a simulation."""
 
+    def resize(self, threads_max: int) -> None:
+        """Run what is handed in from now on in so many threads."""
+
     def close(self) -> None:
         """Wait for what is under way and refuse more."""
 
@@ -151,6 +154,9 @@ DEFAULT_SOCKET_OPTIONS = SocketOptions()
 class Network(Protocol):
     async def resolve(self, host: str) -> list[str]:
         """The addresses of a host, as peers show them; OSError if it has none."""
+
+    def host_name(self) -> str:
+        """The name under which others may know this machine; asks the resolver, so it blocks."""
 
     async def listen(
         self,

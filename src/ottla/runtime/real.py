@@ -54,11 +54,12 @@ class RealRandom:
 class RealOffload:
     """Threads, started when the first function is handed in: most brokers in tests need none."""
 
-    __slots__ = ("_executor", "_is_closed", "_threads_max")
+    __slots__ = ("_executor", "_is_closed", "_retired", "_threads_max")
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
         self._executor: ThreadPoolExecutor | None = None
+        self._retired: list[ThreadPoolExecutor] = []  # may still be finishing what they began
         self._is_closed = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
@@ -68,11 +69,24 @@ class RealOffload:
             self._executor = ThreadPoolExecutor(self._threads_max, thread_name_prefix="offload")
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
+    def resize(self, threads_max: int) -> None:
+        if threads_max == self._threads_max:
+            return
+        self._threads_max = threads_max
+        if self._executor is not None:
+            # A pool cannot shrink. This one finishes what it was given, and its threads end.
+            self._executor.shutdown(wait=False)
+            self._retired.append(self._executor)
+            self._executor = None
+
     def close(self) -> None:
         self._is_closed = True
         if self._executor is not None:
-            self._executor.shutdown(wait=True)
+            self._retired.append(self._executor)
             self._executor = None
+        for executor in self._retired:
+            executor.shutdown(wait=True)
+        self._retired.clear()
 
 
 # More than any broker uses; some systems allow a billion, and some tools then count them all.

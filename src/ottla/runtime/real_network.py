@@ -227,6 +227,9 @@ class RealNetwork:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(one[4][0]) for one in found))
 
+    def host_name(self) -> str:
+        return socket.getfqdn()
+
     async def listen(
         self,
         factory: ProtocolFactory,

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from ottla.config.broker import BrokerConfig
-from ottla.config.definitions import ConfigError
+from ottla.config.definitions import ConfigError, render
 from ottla.coordinators.group.coordinator import GroupCoordinator
 from ottla.coordinators.transaction.coordinator import TransactionCoordinator
 from ottla.coordinators.transaction.marker_writer import MarkerWriter
@@ -24,9 +24,11 @@ from ottla.metadata.brokers import (
     decide_register_broker,
 )
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.features import supported_feature_records
+from ottla.metadata.elections import UNCLEAN_LEADER_ELECTION
+from ottla.metadata.endpoints import with_own_host_name
+from ottla.metadata.features import MIN_INSYNC_REPLICAS, supported_feature_records
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.node import MetadataNode, SnapshotPolicy
+from ottla.metadata.node import LogPolicy, MetadataNode
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
 from ottla.metadata.records import RecordEndpoint
 from ottla.metadata.topics import CreatedTopic, NewTopic
@@ -123,6 +125,7 @@ class Broker:
         )
         self._upkeep = LogUpkeep(runtime, self.logs)
         self._retention = LogRetention(runtime, self.logs)
+        self.logs.cordon(config.cordoned_log_dirs)
         self.metadata = MetadataNode(
             runtime,
             node_id=config.node_id,
@@ -132,14 +135,18 @@ class Broker:
                 for one in config.advertised_controller_listeners
             ],
             static_voter_ids=[voter.node_id for voter in config.controller_quorum_voters],
-            min_insync_replicas=config.min_insync_replicas,
-            snapshots=SnapshotPolicy(
+            static_configs={
+                name: render(config.get(name)) or ""
+                for name in (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
+            },
+            policy=LogPolicy(
                 config.metadata_log_max_record_bytes_between_snapshots,
                 config.metadata_log_max_snapshot_interval_ms,
                 config.metadata_max_retention_bytes,
                 config.metadata_max_retention_ms,
                 config.metadata_log_segment_bytes,
                 config.metadata_log_segment_ms,
+                config.internal_metadata_max_batch_size_in_bytes,
             ),
             on_failure=self._on_metadata_failure,
             lock_directory=config.metadata_log_dir.rstrip("/")
@@ -158,6 +165,8 @@ class Broker:
             logs=self.logs,
             replicas=self.replicas,
             metadata=self.metadata,
+            failure_timeout_ms=lambda: self.config.log_dir_failure_timeout_ms,
+            on_unheard=self._give_up,
         )
         self.groups = GroupCoordinator(
             runtime,
@@ -211,7 +220,18 @@ class Broker:
         return self._configs.broker
 
     async def start(self) -> None:
-        """Return once clients are served."""
+        """Return once clients are served; KafkaError if that takes server.max.startup.time.ms."""
+        time_ms_max = self.config.server_max_startup_time_ms
+        try:
+            async with asyncio.timeout(time_ms_max / 1000 if time_ms_max < NEVER_MS else None):
+                await self._start()
+        except TimeoutError as error:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"The broker has not started within server.max.startup.time.ms={time_ms_max}",
+            ) from error
+
+    async def _start(self) -> None:
         if self._wanted_http_address is not None:
             self.http_address = await self._http.listen(*self._wanted_http_address)
         start_log_directories(
@@ -244,7 +264,8 @@ class Broker:
                 self._after_directory_failure(directory.failure)
         self.directories.start(self._broker_epoch)
         self._schedule_duties()
-        self.cleaner.start()
+        if self.config.log_cleaner_enable:
+            self.cleaner.start()
         for acceptor in self._acceptors:
             acceptor.open()
         del self._health.reasons["start"]
@@ -256,7 +277,7 @@ class Broker:
         await self._ticker.stop()
         await self.cleaner.stop()
         await self.directories.stop()
-        if self._broker_epoch >= 0:
+        if self._broker_epoch >= 0 and self.config.controlled_shutdown_enable:
             try:
                 await self._heartbeat(want_shut_down=True)
             except KafkaError as error:
@@ -319,7 +340,7 @@ class Broker:
             acceptor.close_excess()
         self._admit()
 
-    def _endpoints(self) -> tuple[RecordEndpoint, ...]:
+    async def _endpoints(self) -> tuple[RecordEndpoint, ...]:
         """What clients are told; a port that was left to the kernel is the one it gave."""
         found = []
         for listener in self.config.advertised_listeners:
@@ -327,13 +348,13 @@ class Broker:
             if bound is not None:
                 port = listener.port or bound[1]
                 found.append(RecordEndpoint(listener.name, listener.host, port, PLAINTEXT))
-        return tuple(found)
+        return await with_own_host_name(self._runtime, found)
 
     async def _register(self) -> None:
         registration = BrokerRegistration(
             self.broker_id,
             self._runtime.random.uuid4(),
-            self._endpoints(),
+            await self._endpoints(),
             supported_feature_records(),
             self.config.broker_rack,
             tuple(
@@ -342,6 +363,11 @@ class Broker:
                 if directory.directory_id is not None
             ),
             self.logs.broker_epoch_of_clean_shutdown,
+            tuple(
+                directory.directory_id
+                for directory in self.logs.online_directories
+                if directory.is_cordoned and directory.directory_id is not None
+            ),
         )
         self._broker_epoch = await self.metadata.submit(
             lambda image: decide_register_broker(image, registration)
@@ -410,7 +436,12 @@ class Broker:
         )
 
     def _on_configs(self, _image: MetadataImage, _delta: MetadataDelta) -> None:
-        self.logs.require_verification(self.config.transaction_partition_verification_enable)
+        config = self.config
+        self.logs.require_verification(config.transaction_partition_verification_enable)
+        self.logs.expire_producers_after(config.producer_id_expiration_ms)
+        self._runtime.offload.resize(config.background_threads)
+        if self.logs.cordon(config.cordoned_log_dirs):
+            self.directories.on_cordoned()
         if self._loop is not None:
             self._ticker.once(self._update_limits)
 

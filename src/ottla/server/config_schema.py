@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigType, render
-from ottla.config.dynamic import ResourceType, find_key, validate
+from ottla.config.dynamic import find_key, validate
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.image import ConfigResource
 
 
@@ -15,12 +16,12 @@ class BrokerConfigSchema:
         self._broker = broker
 
     def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
-        validate(ResourceType(resource.type), resource.name, configs, broker=self._broker)
+        validate(ConfigResourceType(resource.type), resource.name, configs, broker=self._broker)
 
     def is_list(self, resource: ConfigResource, name: str) -> bool:
-        key = find_key(ResourceType(resource.type), name)
+        key = find_key(ConfigResourceType(resource.type), name)
         return key is not None and key.type is ConfigType.LIST
 
     def default_value(self, resource: ConfigResource, name: str) -> str:
-        key = find_key(ResourceType(resource.type), name)
+        key = find_key(ConfigResourceType(resource.type), name)
         return "" if key is None else render(key.default_value) or ""

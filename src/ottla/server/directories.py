@@ -21,6 +21,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.directories import (
     ReplicaDirectory,
     decide_assign_replicas,
+    decide_cordon_directories,
     decide_directories_offline,
     knows_directories,
 )
@@ -87,8 +88,10 @@ def replicas_to_assign(
 
     One that is lost stays where it is known to be, so that it can be led again from there.
     """
-    broker = image.brokers[broker_id]
-    found = []
+    broker = image.brokers.get(broker_id)
+    found: list[ReplicaDirectory] = []
+    if broker is None:
+        return found  # somebody unregistered it; it tells again when it comes back
     for key in keys:
         topic = image.topic_with_id(key.topic_id)
         partition = None if topic is None else topic.partitions.get(key.partition)
@@ -114,13 +117,19 @@ class DirectoryReporter:
         logs: LogManager,
         replicas: ReplicaManager,
         metadata: MetadataNode,
+        failure_timeout_ms: Callable[[], int],
+        on_unheard: Callable[[str], None],
     ) -> None:
+        """`on_unheard` is told why when the controller was not for `failure_timeout_ms`."""
         self._runtime = runtime
         self._broker_id = broker_id
         self._broker_epoch = -1
         self._logs = logs
         self._replicas = replicas
         self._metadata = metadata
+        self._failure_timeout_ms = failure_timeout_ms
+        self._on_unheard = on_unheard
+        self._unheard_since: float | None = None
         self._to_check: dict[PartitionKey, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -137,6 +146,10 @@ class DirectoryReporter:
                     self._wake.set()
 
     def on_directory_failure(self) -> None:
+        self._wake.set()
+
+    def on_cordoned(self) -> None:
+        """Other directories than before take no new partitions."""
         self._wake.set()
 
     def start(self, broker_epoch: int) -> None:
@@ -167,12 +180,43 @@ class DirectoryReporter:
             if not knows_directories(self._metadata.image):
                 continue  # an old metadata version has no place for any of it
             try:
+                await self._report_cordoned()
                 await self._assign()
                 await self._report_offline()
+                self._unheard_since = None
             except KafkaError as error:
                 log.error("the controller was not told of the log directories: %s", error)
+                self._give_up_if_unheard_for_long(error)
                 await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
+
+    def _give_up_if_unheard_for_long(self, error: KafkaError) -> None:
+        """Clients would be sent to partitions in a failed directory for ever."""
+        if all(directory.failure is None for directory in self._logs.directories):
+            return
+        now = self._runtime.clock.monotonic()
+        if self._unheard_since is None:
+            self._unheard_since = now
+        elif (now - self._unheard_since) * 1000 >= self._failure_timeout_ms():
+            self._on_unheard(f"The controller cannot be told of a failed log directory: {error}")
+
+    async def _report_cordoned(self) -> None:
+        cordoned = {
+            one.directory_id
+            for one in self._logs.directories
+            if one.is_cordoned and one.directory_id is not None
+        }
+        broker = self._metadata.image.brokers.get(self._broker_id)
+        if broker is None or set(broker.cordoned_log_dirs or ()) == cordoned:
+            return
+        await self._metadata.submit(
+            lambda newest: decide_cordon_directories(
+                newest,
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch,
+                cordoned=cordoned,
+            )
+        )
 
     async def _assign(self) -> None:
         unplaced: dict[PartitionKey, None] = {}

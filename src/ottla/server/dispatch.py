@@ -7,16 +7,25 @@ fetch are raw: they get the buffer and return bytes, because they carry all the 
 Which APIs exist is said once, in `handlers/__init__.py`; ApiVersions is answered from it.
 """
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
-from ottla.protocol.messages import decode_request, encode_response
+from ottla.protocol.messages import (
+    decode_request,
+    encode_error_response,
+    encode_response,
+    encode_response_in_slices,
+)
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.services import Services
+
+log = logging.getLogger(__name__)
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -31,7 +40,16 @@ class Call(NamedTuple):
     connection: Connection
 
 
-TypedHandle: TypeAlias = Callable[[Services, Call, Any], Fields | Awaitable[Fields]]
+class LongAnswer(NamedTuple):
+    """An answer of one array that may be long; others are served while it is encoded."""
+
+    array: str
+    elements: Sequence[Fields]
+
+
+TypedHandle: TypeAlias = Callable[
+    [Services, Call, Any], Fields | Awaitable[Fields] | Awaitable[Fields | LongAnswer]
+]
 RawHandle: TypeAlias = Callable[
     [Services, Connection, RequestHeader, memoryview, int], Answer | Deferred
 ]
@@ -46,6 +64,18 @@ class Handler(NamedTuple):
     raw: RawHandle | None = None
 
 
+def _refusal(header: RequestHeader, request: Any, error: Exception) -> bytes:
+    """The answer to a request that failed as a whole; whoever sent it may go on."""
+    if isinstance(error, KafkaError):
+        code, message = error.code, error.message
+    else:
+        log.error("%s failed", ApiKey(header.api_key).name, exc_info=error)
+        code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+    return encode_error_response(
+        header.api_key, header.api_version, header.correlation_id, request, code, message
+    )
+
+
 class Dispatcher:
     """The dispatch of one listener. Satisfies `connection.Dispatch`."""
 
@@ -58,6 +88,7 @@ class Dispatcher:
             (int(handler.key), version): handler.raw or self._raw_of(handler)
             for handler in handlers
             for version in range(handler.versions[0], handler.versions[1] + 1)
+            if version <= services.advertised_versions[handler.key][1]
         }
 
     def __call__(
@@ -85,17 +116,31 @@ class Dispatcher:
             key, version = header.api_key, header.api_version
             request = decode_request(key, version, buffer[header.body_start : end])
             call = Call(version, header.client_id, connection.peer_host, self._listener, connection)
-            fields = typed(services, call, request)
+            try:
+                fields = typed(services, call, request)
+            except Exception as error:  # noqa: BLE001  a defect costs one answer, no connection
+                return _refusal(header, request, error)
             if not isinstance(fields, dict) and inspect.isawaitable(fields):
-                return Deferred(self._encode_later(header, fields))
+                return Deferred(self._encode_later(header, request, fields))
             return encode_response(key, version, header.correlation_id, fields)
 
         return handle
 
-    async def _encode_later(self, header: RequestHeader, fields: Awaitable[Fields]) -> bytes:
-        return encode_response(
-            header.api_key, header.api_version, header.correlation_id, await fields
-        )
+    async def _encode_later(
+        self, header: RequestHeader, request: Any, fields: Awaitable[Fields | LongAnswer]
+    ) -> bytes:
+        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+        try:
+            answer = await fields
+        except Exception as error:  # noqa: BLE001  as above
+            return _refusal(header, request, error)
+        if not isinstance(answer, LongAnswer):
+            return encode_response(key, version, correlation_id, answer)
+        slices = []
+        for one in encode_response_in_slices(key, version, correlation_id, *answer):
+            slices.append(one)
+            await asyncio.sleep(0)
+        return b"".join(slices)
 
     def _unsupported(self, header: RequestHeader) -> Answer:
         if header.api_key == ApiKey.API_VERSIONS:

@@ -10,13 +10,14 @@ Owned by the event loop's thread.
 from collections.abc import Callable
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.describe import Descriptions
+from ottla.config.resources import ConfigResourceType
 from ottla.config.topic import TopicConfig
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     EMPTY_IMAGE,
     ConfigResource,
-    ConfigResourceType,
     MetadataImage,
     PartitionImage,
 )
@@ -29,15 +30,22 @@ class ConfigView:
     """The configuration in force, of the broker and of each topic."""
 
     def __init__(self, static: BrokerConfig) -> None:
-        self.broker = static
         self._image = EMPTY_IMAGE
+        self._take_broker(static)
+
+    def _take_broker(self, broker: BrokerConfig) -> None:
+        self.broker = broker
+        self.descriptions = Descriptions(broker)
+        # Most topics have no settings of their own; ten thousand of them share one config.
+        self._plain_topic = TopicConfig.from_stored({}, broker)
         self._topics: dict[str, TopicConfig] = {}
 
     def topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
-            config = TopicConfig.from_stored(self._image.topic_config(name), self.broker)
-            self._topics[name] = config
+            settings = self._image.topic_config(name)
+            config = TopicConfig.from_stored(settings, self.broker) if settings else None
+            config = self._topics[name] = config or self._plain_topic
         return config
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> list[str] | None:
@@ -46,11 +54,12 @@ class ConfigView:
         own = ConfigResource(ConfigResourceType.BROKER, str(self.broker.node_id))
         changed = delta.changed_configs
         if own in changed or DEFAULT_BROKER_RESOURCE in changed:
-            self.broker = self.broker.with_dynamic(
-                default=image.configs.get(DEFAULT_BROKER_RESOURCE, {}),
-                broker=image.configs.get(own, {}),
+            self._take_broker(
+                self.broker.with_dynamic(
+                    default=image.configs.get(DEFAULT_BROKER_RESOURCE, {}),
+                    broker=image.configs.get(own, {}),
+                )
             )
-            self._topics.clear()
             return None
         topics = [one.name for one in changed if one.type == ConfigResourceType.TOPIC]
         for name in topics:

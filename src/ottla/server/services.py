@@ -1,6 +1,6 @@
 """What a handler may reach: the rooms below, already wired for this broker."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -14,21 +14,12 @@ from ottla.protocol.ids import BrokerId
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 from ottla.server.fetch_sessions import FetchSessions
+from ottla.server.metadata_answers import MetadataAnswers
 from ottla.server.metrics import Metrics
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.publisher import ConfigView
 from ottla.storage.cleaner import LogCleaner
 from ottla.storage.log_manager import LogManager
-
-
-class MetadataAnswers:
-    """Encoded Metadata answers of one image; see handlers/metadata.py."""
-
-    __slots__ = ("encoded", "image")
-
-    def __init__(self) -> None:
-        self.image: MetadataImage | None = None
-        self.encoded: dict[Hashable, bytes] = {}
 
 
 @dataclass(slots=True)

@@ -6,8 +6,10 @@ configuration checks, and submits the decision.
 
 from collections.abc import Mapping, Sequence
 
-from ottla.config.dynamic import ResourceType, validate
+from ottla.config.dynamic import validate
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.image import ConfigResource
+from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import (
     CreatedTopic,
     NewTopic,
@@ -15,9 +17,8 @@ from ottla.metadata.topics import (
     decide_create_topics,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.server.services import Services
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 async def create_topics(
@@ -44,7 +45,11 @@ async def create_topics(
 
 async def create_missing_topics(services: Services, names: Sequence[str]) -> dict[str, KafkaError]:
     """Create the topics that a client asked about; the errors of those that could not be."""
-    results = await create_topics(services, [NewTopic(name) for name in dict.fromkeys(names)])
+    wanted = [new_topic(name, services.config) for name in dict.fromkeys(names)]
+    try:
+        results = await create_topics(services, wanted)
+    except KafkaError as error:
+        return dict.fromkeys(names, error)
     return {
         result.name: KafkaError(result.error_code, result.error_message)
         for result in results
@@ -54,7 +59,7 @@ async def create_missing_topics(services: Services, names: Sequence[str]) -> dic
 
 
 def check_config(services: Services, resource: ConfigResource, settings: Mapping[str, str]) -> None:
-    validate(ResourceType(resource.type), resource.name, settings, broker=services.config)
+    validate(ConfigResourceType(resource.type), resource.name, settings, broker=services.config)
 
 
 def _prohibited(topic: NewTopic) -> CreatedTopic:

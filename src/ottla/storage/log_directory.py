@@ -200,6 +200,7 @@ class LogDirectory:
         "fullness",
         "had_clean_shutdown",
         "handles",
+        "is_cordoned",
         "path",
         "runtime",
     )
@@ -209,6 +210,7 @@ class LogDirectory:
         self.path = path
         self.failure: LogDirFailure | None = None
         self.fullness = Fullness()
+        self.is_cordoned = False  # takes no new partitions
         self.directory_id: UUID | None = None
         self.had_clean_shutdown = False
         self.broker_epoch: int | None = None

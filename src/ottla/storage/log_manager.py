@@ -49,6 +49,7 @@ class LogDirDescription(NamedTuple):
     total_bytes: int  # of the volume, -1 if unknown
     usable_bytes: int
     partitions: list[PartitionSize]
+    is_cordoned: bool = False
 
 
 class LogManager:
@@ -97,6 +98,26 @@ class LogManager:
         for handle in self._handles.values():
             if handle.log is not None:
                 handle.log.producers.is_verification_required = is_required
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """How long a producer may be idle before it is forgotten."""
+        if expiration_ms == self._producer_expiration_ms:
+            return
+        self._producer_expiration_ms = expiration_ms
+        for handle in self._handles.values():
+            if handle.log is not None:
+                handle.log.producers.expiration_ms = expiration_ms
+
+    def cordon(self, log_dirs: Collection[str]) -> bool:
+        """Give these directories no new partitions, as long as there are others (KIP-1066).
+
+        True if others were cordoned before.
+        """
+        paths = {path.rstrip("/") for path in log_dirs}
+        changed = [one for one in self._directories if one.is_cordoned != (one.path in paths)]
+        for directory in changed:
+            directory.is_cordoned = not directory.is_cordoned
+        return bool(changed)
 
     # Starting.
 
@@ -301,7 +322,8 @@ class LogManager:
                 if directory.failure is not None:
                     raise directory.failure
         full: DiskFull | None = None
-        for directory in recorded or sorted(online, key=lambda one: len(one.handles)):
+        open_to_new = [one for one in online if not one.is_cordoned] or online
+        for directory in recorded or sorted(open_to_new, key=lambda one: len(one.handles)):
             try:
                 return self._create_in(directory, topic_partition, topic_id)
             except DiskFull as error:
@@ -543,7 +565,8 @@ class LogManager:
         return [await self._describe(directory) for directory in self._directories]
 
     async def _describe(self, directory: LogDirectory) -> LogDirDescription:
-        sizes = []
+        sizes: list[PartitionSize] = []
+        failure: LogDirFailure | None = None
         try:
             if directory.failure is not None:
                 raise directory.failure
@@ -559,8 +582,16 @@ class LogManager:
                 sizes.append(PartitionSize(topic_partition, size))
         except (OSError, LogDirFailure) as error:
             failure = error if isinstance(error, LogDirFailure) else self.fail(directory, error)
-            return LogDirDescription(directory.path, directory.directory_id, failure, -1, -1, [])
-        return LogDirDescription(directory.path, directory.directory_id, None, total, usable, sizes)
+            total, usable, sizes = -1, -1, []
+        return LogDirDescription(
+            directory.path,
+            directory.directory_id,
+            failure,
+            total,
+            usable,
+            sizes,
+            directory.is_cordoned,
+        )
 
     # Ending.
 

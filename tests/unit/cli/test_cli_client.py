@@ -42,6 +42,13 @@ def test_one_refused_address_is_not_yet_hopeless() -> None:
     troubles.raise_if_hopeless()
 
 
+def test_an_error_of_the_broker_keeps_its_name_whatever_its_words() -> None:
+    error = error_of(
+        KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, "da war sie"), Troubles(CONNECTION)
+    )
+    assert error.error_name == "TOPIC_ALREADY_EXISTS"
+
+
 @pytest.mark.parametrize(
     ("error", "text", "code"),
     [

@@ -1,6 +1,10 @@
 """What a file of a log directory shows, whole and damaged."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from struct import pack
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -8,9 +12,13 @@ import pytest
 from ottla.cli.errors import CliError
 from ottla.cli.log_files import DamagedFileError, rows_of
 from ottla.cli.main import run
+from ottla.coordinators.transaction.metadata import TransactionMetadata
+from ottla.coordinators.transaction.records import transaction_record, transaction_tombstone
+from ottla.coordinators.transaction.states import TransactionState
 from ottla.metadata.records import TopicRecord, encode_record
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.codecs import Codec
+from ottla.protocol.ids import TopicPartition
 from ottla.storage.core.leader_epochs import EpochEntry
 from ottla.storage.core.offset_index import OffsetIndex
 from ottla.storage.core.time_index import TimeIndex
@@ -21,7 +29,7 @@ DIRECTORY = "/data/orders-0"
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
-def rows(name: str, data: bytes, **options: bool) -> list[dict[str, object]]:
+def rows(name: str, data: bytes, **options: Any) -> list[dict[str, object]]:
     path = name if "/" in name else f"{DIRECTORY}/{name}"
     return [dict(row) for row in rows_of(path, memoryview(data), **options)]
 
@@ -82,7 +90,7 @@ def test_metadata_records_are_read_where_they_lie_or_where_the_user_says_so() ->
     expected = {"name": "orders", "topic_id": "ABEiM0RVZneImaq7zN3u_w"}
     found = rows("/d/__cluster_metadata-0/00000000000000000000.log", data, is_deep=True)
     assert (found[0]["key"], found[0]["value"]) == ("TopicRecord", expected)
-    found = rows("/d/x/00000000000000000000.log", data, is_deep=True, is_metadata=True)
+    found = rows("/d/x/00000000000000000000.log", data, is_deep=True, records_kind="metadata")
     assert found[0]["value"] == expected
     found = rows("/d/x/00000000000000000000.log", data, is_deep=True)
     assert found[0]["key"] == "k"
@@ -94,14 +102,104 @@ def test_indexes_show_their_entries() -> None:
         offsets.append(offset, position)  # type: ignore[arg-type]
     unused = bytes(16)
     assert rows("00000000000000000010.index", offsets.data + unused) == [
-        {"offset": 12, "position": 100},
-        {"offset": 15, "position": 900},
+        {"offset": 12, "position": 100, "problem": None},
+        {"offset": 15, "position": 900, "problem": None},
     ]
     times = TimeIndex(10, index_bytes_max=120)  # type: ignore[arg-type]
     times.maybe_append(1_700_000_000_000, 12)  # type: ignore[arg-type]
     assert rows("00000000000000000010.timeindex", times.data + bytes(24)) == [
-        {"timestamp": "2023-11-14T22:13:20.000Z", "timestamp_ms": 1_700_000_000_000, "offset": 12}
+        {
+            "timestamp": "2023-11-14T22:13:20.000Z",
+            "timestamp_ms": 1_700_000_000_000,
+            "offset": 12,
+            "problem": None,
+        }
     ]
+
+
+def test_an_index_is_checked_against_its_segment() -> None:
+    second = len(batch(b"a", b"b"))
+    offsets = OffsetIndex(0, index_bytes_max=80)  # type: ignore[arg-type]
+    for offset, position in ((1, 0), (2, second), (3, second + 1), (4, 10_000)):
+        offsets.append(offset, position)  # type: ignore[arg-type]
+    found = rows("00000000000000000000.index", offsets.data, segment=memoryview(SEGMENT))
+    assert [row["problem"] for row in found] == [
+        None,
+        None,
+        "no batch begins there",
+        "no batch begins there",
+    ]
+    wrong = OffsetIndex(0, index_bytes_max=80)  # type: ignore[arg-type]
+    wrong.append(0, second)  # type: ignore[arg-type]
+    found = rows("00000000000000000000.index", wrong.data, segment=memoryview(SEGMENT))
+    assert found[0]["problem"] == "the batch there ends with offset 2"
+
+
+def test_a_time_index_is_checked_against_its_segment() -> None:
+    time_ms = 1_700_000_000_000
+    entries = ((time_ms, 1), (time_ms + 1, 2), (time_ms + 2, 3), (time_ms, 2))
+    data = b"".join(pack(">qi", *entry) for entry in entries)
+    found = rows("00000000000000000000.timeindex", data, segment=memoryview(SEGMENT + bytes(99)))
+    assert [row["problem"] for row in found] == [
+        None,
+        f"its batch has {time_ms}",
+        "no batch ends with this offset",
+        "the timestamp is not above the one before",
+    ]
+
+
+def test_the_segment_beside_an_index_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = tmp_path / "00000000000000000000.index"
+    index.write_bytes(pack(">ii", 5, 0))
+    assert run(["log", "dump", str(index), "-o", "json"]) == 0
+    assert '"problem": null' in capsys.readouterr().out
+    (tmp_path / "00000000000000000000.log").write_bytes(SEGMENT)
+    assert run(["log", "dump", str(index)]) == 0
+    assert "the batch there ends with offset 1" in capsys.readouterr().out
+
+
+GOLDEN = Path(__file__).parents[1] / "coordinators" / "golden"
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("kafka-4.3-consumer-offsets.log", {"OffsetCommit", "Group"}),
+        ("kafka-4.3-consumer-groups.log", {"GroupEpoch", "Member", "TargetMember"}),
+    ],
+)
+def test_what_kafka_wrote_of_groups_is_read_by_the_name_of_the_directory(
+    name: str, types: set[str]
+) -> None:
+    data = (GOLDEN / name).read_bytes()
+    found = rows("/d/__consumer_offsets-7/00000000000000000000.log", data, is_deep=True)
+    keys: list[Any] = [row["key"] for row in found]
+    assert types <= {key["type"] for key in keys if isinstance(key, dict)}
+    assert all("group_id" in key for key in keys if isinstance(key, dict))
+    json.dumps(found)
+    again = rows("/d/x/00000000000000000000.log", data, is_deep=True, records_kind="offsets")
+    assert again == found
+
+
+def test_transactions_are_read_by_the_name_of_the_directory() -> None:
+    metadata = TransactionMetadata(
+        7, 2, 60_000, TransactionState.ONGOING, frozenset({TopicPartition("orders", 3)})
+    )
+    written = [
+        transaction_record("transfers", metadata, transaction_version=2),
+        transaction_tombstone("transfers"),
+    ]
+    records = [Record(i, 0, one.key, one.value, ()) for i, one in enumerate(written)]
+    data = bytes(build_batch(records, base_offset=0))
+    found = rows("/d/__transaction_state-0/00000000000000000000.log", data, is_deep=True)
+    key = {"type": "Transaction", "transactional_id": "transfers"}
+    assert [row["key"] for row in found] == [key, key]
+    value: Any = found[0]["value"]
+    assert (value["state"], value["producer_id"]) == ("ONGOING", 7)
+    assert value["partitions"] == [{"topic": "orders", "partition": 3}]
+    assert found[1]["value"] is None
 
 
 def test_small_files_show_their_fields() -> None:
@@ -124,11 +222,9 @@ def test_a_file_that_is_not_kafkas_says_what_would_be() -> None:
 
 
 def test_damage_is_one_sentence_after_what_could_be_read(
-    tmp_path: object, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "00000000000000000000.log"
+    path = tmp_path / "00000000000000000000.log"
     path.write_bytes(SEGMENT[:-5])
     assert run(["log", "dump", str(path), "-o", "jsonl"]) == 1
     captured = capsys.readouterr()
@@ -138,11 +234,9 @@ def test_damage_is_one_sentence_after_what_could_be_read(
 
 
 def test_an_empty_file_is_said_to_be_empty(
-    tmp_path: object, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "00000000000000000000.index"
+    path = tmp_path / "00000000000000000000.index"
     path.touch()
     assert run(["log", "dump", str(path)]) == 0
     assert capsys.readouterr().out == "(empty)\n"

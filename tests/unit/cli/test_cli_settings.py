@@ -55,6 +55,41 @@ def test_a_client_setting_on_the_command_line_beats_the_context() -> None:
     }
 
 
+SECRET = {"sasl.password": "hush"}
+CONTEXTS = Contexts("mine", {"mine": Context("mine:1", SECRET), "other": Context("other:1")})
+
+
+@pytest.mark.parametrize(
+    ("brokers", "context", "is_told"),
+    [
+        (UNSET, UNSET, True),
+        (UNSET, Choice("mine", is_flag=True), True),
+        (UNSET, Choice("mine", is_flag=False), True),
+        (Choice("stranger:1", is_flag=True), Choice("mine", is_flag=True), True),
+        (Choice("stranger:1", is_flag=False), Choice("mine", is_flag=True), True),
+        (Choice("stranger:1", is_flag=True), UNSET, False),
+        (Choice("stranger:1", is_flag=False), UNSET, False),
+        (Choice("stranger:1", is_flag=True), Choice("mine", is_flag=False), False),
+        (UNSET, Choice("other", is_flag=True), False),
+    ],
+)
+def test_credentials_go_to_the_brokers_of_their_context_alone(
+    brokers: Choice, context: Choice, is_told: bool
+) -> None:
+    found = resolve(CONTEXTS, brokers=brokers, context=context, overrides={}, timeout_s=1.0)
+    assert ("sasl.password" in found.client) is is_told
+
+
+@pytest.mark.parametrize("is_flag", [True, False])
+def test_a_current_context_that_is_gone_matters_only_where_it_is_used(is_flag: bool) -> None:
+    contexts = Contexts("gone")
+    brokers = Choice("here:1", is_flag=is_flag)
+    found = resolve(contexts, brokers=brokers, context=UNSET, overrides={}, timeout_s=1.0)
+    assert found.brokers == "here:1"
+    with pytest.raises(CliError, match="no context 'gone'"):
+        resolve(contexts, brokers=UNSET, context=UNSET, overrides={}, timeout_s=1.0)
+
+
 def test_an_unknown_context_is_not_found_and_lists_the_known() -> None:
     with pytest.raises(CliError, match="known: a, b") as raised:
         resolved_brokers(context=Choice("c", is_flag=True))
@@ -84,9 +119,20 @@ def test_the_file_may_hold_passwords_so_only_its_owner_can_read_it(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[contexts.a]\n", "[contexts]\na = 3\n"])
-def test_a_broken_file_is_one_sentence_that_names_it(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"nonsense",
+        b"[contexts.a]\n",
+        b"[contexts]\na = 3\n",
+        b"contexts = 3\n",
+        b"current = 3\n",
+        b"[contexts.a]\nbrokers = 'x:1'\nclient = 'x'\n",
+        b"current = '\xff'\n",
+    ],
+)
+def test_a_broken_file_is_one_sentence_that_names_it(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(CliError, match=r"config\.toml"):
         load(path)

@@ -56,8 +56,9 @@ def test_a_misspelt_key_is_answered_with_the_nearest() -> None:
 def test_given_keys_without_effect_are_named_in_one_sentence() -> None:
     broker = config(num_io_threads="4", listener_name_plaintext_ssl_client_auth="none")
     assert broker.warnings() == (
-        "Ottla knows but does not obey yet: "
-        "listener.name.plaintext.ssl.client.auth, num.io.threads.",
+        "Ottla knows but does not obey: "
+        "listener.name.plaintext.ssl.client.auth (for plugins, or for one listener); "
+        "num.io.threads (a thread, queue, plugin or metric of Kafka's JVM).",
     )
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigSource, ConfigType
-from ottla.config.describe import ConfigEntry, describe
-from ottla.config.dynamic import ResourceType
+from ottla.config.describe import ConfigEntry, Descriptions
+from ottla.config.resources import ConfigResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 TOPIC = ConfigSource.TOPIC_CONFIG
@@ -47,9 +47,9 @@ NODE = BrokerConfig.from_properties(
 
 
 def entries(
-    resource_type: ResourceType, name: str, settings: dict[str, str]
+    resource_type: ConfigResourceType, name: str, settings: dict[str, str]
 ) -> dict[str, ConfigEntry]:
-    described = describe(resource_type, name, settings=settings, broker=NODE)
+    described = Descriptions(NODE).describe(resource_type, name, settings=settings)
     names = [entry.name for entry in described]
     assert names == sorted(set(names))
     return {entry.name: entry for entry in described}
@@ -69,7 +69,7 @@ def test_a_topic_shows_what_lies_beneath_each_value() -> None:
         "internal.segment.bytes": "2048",
         "cleanup.policy": "delete,delete",
     }
-    topic = entries(ResourceType.TOPIC, "t", settings)
+    topic = entries(ConfigResourceType.TOPIC, "t", settings)
     assert len(topic) == 34
     assert shown(topic["retention.ms"]) == (
         "5000",
@@ -109,11 +109,11 @@ def test_a_topic_shows_what_lies_beneath_each_value() -> None:
 
 
 def test_an_internal_key_is_hidden_until_it_is_set() -> None:
-    assert "internal.segment.bytes" not in entries(ResourceType.TOPIC, "t", {})
+    assert "internal.segment.bytes" not in entries(ConfigResourceType.TOPIC, "t", {})
 
 
 def test_a_broker_shows_every_key_and_whatever_was_given() -> None:
-    broker = entries(ResourceType.BROKER, "1", {})
+    broker = entries(ConfigResourceType.BROKER, "1", {})
     assert len(broker) == 345
     assert shown(broker["log.retention.ms"]) == (
         "7000",
@@ -143,7 +143,7 @@ def test_a_broker_shows_every_key_and_whatever_was_given() -> None:
 
 
 def test_secrets_and_unknown_keys_are_not_shown() -> None:
-    broker = entries(ResourceType.BROKER, "1", {})
+    broker = entries(ConfigResourceType.BROKER, "1", {})
     password = broker["ssl.keystore.password"]
     assert password.is_sensitive
     assert shown(password) == (None, STATIC, [("ssl.keystore.password", None, STATIC)])
@@ -154,7 +154,7 @@ def test_secrets_and_unknown_keys_are_not_shown() -> None:
 
 
 def test_a_listeners_own_key_lies_before_the_common_one() -> None:
-    broker = entries(ResourceType.BROKER, "1", {})
+    broker = entries(ConfigResourceType.BROKER, "1", {})
     prefixed = broker["listener.name.plaintext.max.connections"]
     assert (prefixed.type, prefixed.is_read_only) == (ConfigType.INT, True)
     assert shown(prefixed) == (
@@ -169,7 +169,7 @@ def test_a_listeners_own_key_lies_before_the_common_one() -> None:
 
 
 def test_the_broker_default_shows_only_what_was_altered() -> None:
-    default = entries(ResourceType.BROKER, "", FOR_ALL)
+    default = entries(ConfigResourceType.BROKER, "", FOR_ALL)
     assert default.keys() == FOR_ALL.keys()
     assert shown(default["log.retention.ms"]) == (
         "8000",
@@ -179,7 +179,7 @@ def test_the_broker_default_shows_only_what_was_altered() -> None:
 
 
 def test_a_group_falls_back_to_its_broker() -> None:
-    group = entries(ResourceType.GROUP, "g", {"consumer.session.timeout.ms": "50000"})
+    group = entries(ConfigResourceType.GROUP, "g", {"consumer.session.timeout.ms": "50000"})
     assert len(group) == 17
     assert shown(group["consumer.session.timeout.ms"]) == (
         "50000",
@@ -198,22 +198,22 @@ def test_a_group_falls_back_to_its_broker() -> None:
 
 def test_client_metrics_show_settings_or_defaults() -> None:
     source = ConfigSource.CLIENT_METRICS_CONFIG
-    metrics = entries(ResourceType.CLIENT_METRICS, "m", {"interval.ms": "500"})
+    metrics = entries(ConfigResourceType.CLIENT_METRICS, "m", {"interval.ms": "500"})
     assert shown(metrics["interval.ms"]) == ("500", source, [("interval.ms", "500", source)])
     assert shown(metrics["match"]) == ("", DEFAULT, [])
 
 
 def test_loggers_show_their_levels() -> None:
-    (entry,) = describe(
-        ResourceType.BROKER_LOGGER, "1", settings={}, broker=NODE, logger_levels={"root": "INFO"}
+    (entry,) = Descriptions(NODE).describe(
+        ConfigResourceType.BROKER_LOGGER, "1", settings={}, logger_levels={"root": "INFO"}
     )
     assert (entry.name, entry.value) == ("root", "INFO")
     assert entry.source is ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
 
 
 def test_only_the_names_asked_for_are_shown() -> None:
-    described = describe(
-        ResourceType.TOPIC, "t", settings={}, broker=NODE, names=["flush.ms", "absent"]
+    described = Descriptions(NODE).describe(
+        ConfigResourceType.TOPIC, "t", settings={}, names=["flush.ms", "absent"]
     )
     assert [entry.name for entry in described] == ["flush.ms"]
 
@@ -221,17 +221,16 @@ def test_only_the_names_asked_for_are_shown() -> None:
 @pytest.mark.parametrize(
     ("resource_type", "name"),
     [
-        (ResourceType.BROKER, "2"),
-        (ResourceType.BROKER, "x"),
-        (ResourceType.BROKER_LOGGER, "2"),
-        (ResourceType.GROUP, ""),
-        (ResourceType.CLIENT_METRICS, ""),
-        (ResourceType.UNKNOWN, "x"),
+        (ConfigResourceType.BROKER, "2"),
+        (ConfigResourceType.BROKER, "x"),
+        (ConfigResourceType.BROKER_LOGGER, "2"),
+        (ConfigResourceType.GROUP, ""),
+        (ConfigResourceType.CLIENT_METRICS, ""),
     ],
 )
 def test_a_resource_that_cannot_be_described_is_refused(
-    resource_type: ResourceType, name: str
+    resource_type: ConfigResourceType, name: str
 ) -> None:
     with pytest.raises(KafkaError) as refused:
-        describe(resource_type, name, settings={}, broker=NODE)
+        Descriptions(NODE).describe(resource_type, name, settings={})
     assert refused.value.code is ErrorCode.INVALID_REQUEST

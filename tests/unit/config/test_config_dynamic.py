@@ -4,22 +4,20 @@ import pytest
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import (
-    AlterOperation,
-    ConfigChange,
-    ResourceType,
     apply_logger_changes,
     check_logger_resource,
     parse_match,
     validate,
 )
+from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-SET, DELETE, APPEND, SUBTRACT = AlterOperation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 TOPIC, BROKER, METRICS, GROUP = (
-    ResourceType.TOPIC,
-    ResourceType.BROKER,
-    ResourceType.CLIENT_METRICS,
-    ResourceType.GROUP,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
 )
 NODE = BrokerConfig.from_properties(
     {
@@ -53,7 +51,7 @@ NODE = BrokerConfig.from_properties(
     ],
 )
 def test_what_kafka_accepts_is_accepted(
-    resource_type: ResourceType, name: str, settings: dict[str, str]
+    resource_type: ConfigResourceType, name: str, settings: dict[str, str]
 ) -> None:
     validate(resource_type, name, settings, broker=NODE)
 
@@ -94,11 +92,11 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
         (GROUP, "g", {"streams.num.standby.replicas": "5"}, INVALID_CONFIG, "which is 2"),
         (GROUP, "g", {"share.auto.offset.reset": "by_duration:x"}, INVALID_CONFIG, "by_duration"),
         (GROUP, "g", {"share.isolation.level": "READ"}, INVALID_CONFIG, "must be one of"),
-        (ResourceType.UNKNOWN, "x", {}, INVALID_REQUEST, "cannot be altered"),
+        (ConfigResourceType.BROKER_LOGGER, "x", {}, INVALID_REQUEST, "cannot be altered"),
     ],
 )
 def test_what_kafka_refuses_is_refused_with_its_code(
-    resource_type: ResourceType,
+    resource_type: ConfigResourceType,
     name: str,
     settings: dict[str, str],
     code: ErrorCode,
@@ -148,6 +146,7 @@ def test_levels_of_loggers_are_set_and_removed() -> None:
         (ConfigChange("absent", SET, "DEBUG"), INVALID_CONFIG),
         (ConfigChange("root", DELETE, None), INVALID_REQUEST),
         (ConfigChange("root", APPEND, "DEBUG"), INVALID_REQUEST),
+        (ConfigChange("root", 77, "DEBUG"), INVALID_REQUEST),
     ],
 )
 def test_a_level_that_cannot_be_is_refused(change: ConfigChange, code: ErrorCode) -> None:

@@ -15,11 +15,13 @@ ALL_KEYS = [key for table in TABLES for key in table.keys.values()]
 # Other attributes already say what these keys decide.
 DECIDED_ELSEWHERE = {
     "broker.id",
+    "internal.metadata.log.segment.bytes",
     "log.dir",
     "log.retention.hours",
     "log.retention.minutes",
     "log.roll.hours",
     "log.roll.jitter.hours",
+    "security.inter.broker.protocol",
 }
 
 

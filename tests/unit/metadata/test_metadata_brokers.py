@@ -3,6 +3,7 @@
 import pytest
 from metadata_worlds import World, check_invariants
 
+from ottla.config.resources import ConfigResourceType
 from ottla.metadata.brokers import (
     BrokerHeartbeat,
     BrokerRegistration,
@@ -11,15 +12,16 @@ from ottla.metadata.brokers import (
     decide_register_broker,
     decide_unregister_broker,
 )
+from ottla.metadata.decision import Decision
 from ottla.metadata.features import (
     FeatureUpdate,
     UpgradeType,
     decide_update_features,
     supported_feature_records,
 )
-from ottla.metadata.image import PartitionImage
+from ottla.metadata.image import DEFAULT_BROKER_RESOURCE, ConfigResource, PartitionImage
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
-from ottla.metadata.records import ConfigRecord, RegisterBrokerRecord
+from ottla.metadata.records import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
 from ottla.metadata.topics import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -254,8 +256,15 @@ def test_producer_ids_come_in_blocks_that_never_repeat() -> None:
 
 
 def update(world: World, name: str, level: int, kind: int = UpgradeType.UPGRADE) -> ErrorCode:
-    decision = decide_update_features(world.image, [FeatureUpdate(name, level, kind)])
-    return world.take(decision)[0].error_code
+    try:
+        world.take(update_features(world, FeatureUpdate(name, level, kind)))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def update_features(world: World, *updates: FeatureUpdate) -> Decision[None]:
+    return decide_update_features(world.image, updates, kraft_version=1)
 
 
 def test_features_go_up_and_down_as_asked() -> None:
@@ -265,7 +274,8 @@ def test_features_go_up_and_down_as_asked() -> None:
     assert update(world, "share.version", 2) is refused
     assert update(world, "share.version", -1) is refused
     assert update(world, "nope", 1) is refused
-    assert update(world, "kraft.version", 1) is refused
+    assert update(world, "kraft.version", 1) is ErrorCode.NONE
+    assert update(world, "kraft.version", 0, UpgradeType.SAFE_DOWNGRADE) is refused
     assert update(world, "share.version", 0) is refused
     assert update(world, "share.version", 0, 9) is refused
     assert update(world, "share.version", 0, UpgradeType.SAFE_DOWNGRADE) is ErrorCode.NONE
@@ -282,6 +292,35 @@ def test_features_go_up_and_down_as_asked() -> None:
 def test_feature_updates_are_made_together_or_not_at_all() -> None:
     world = World()
     updates = [FeatureUpdate("share.version", 0, 2), FeatureUpdate("nope", 1)]
-    results = world.take(decide_update_features(world.image, updates))
-    assert [r.error_code for r in results] == [ErrorCode.INVALID_UPDATE_VERSION] * 2
+    with pytest.raises(KafkaError) as refused:
+        world.take(update_features(world, *updates))
+    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
     assert world.image.features["share.version"] == 1
+
+
+def test_with_eligible_leader_replicas_all_brokers_count_with_one_minimum() -> None:
+    world = world_with(1)
+    name = "eligible.leader.replicas.version"
+    update(world, name, 0, UpgradeType.SAFE_DOWNGRADE)
+    own = ConfigResource(ConfigResourceType.BROKER, "1")
+    world.replay(
+        [
+            ConfigRecord(
+                resource_type=own.type,
+                resource_name=own.name,
+                name="min.insync.replicas",
+                value="2",
+            )
+        ]
+    )
+    assert update(world, name, 1) is ErrorCode.NONE
+    assert own not in world.image.configs
+    assert world.image.configs[DEFAULT_BROKER_RESOURCE]["min.insync.replicas"] == "1"
+
+
+def test_eligible_leader_replicas_need_a_metadata_version_that_has_records_for_them() -> None:
+    world = world_with(1)
+    name = "eligible.leader.replicas.version"
+    update(world, name, 0, UpgradeType.SAFE_DOWNGRADE)
+    world.replay([FeatureLevelRecord(name="metadata.version", feature_level=22)])
+    assert update(world, name, 1) is ErrorCode.INVALID_UPDATE_VERSION

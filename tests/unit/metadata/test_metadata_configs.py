@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_worlds import World
 
+from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.metadata.configs import (
-    ConfigChange,
-    ConfigOperation,
     ResourceChange,
     decide_alter_configs,
     decide_incremental_alter_configs,
 )
-from ottla.metadata.image import ConfigResource, ConfigResourceType
+from ottla.metadata.image import ConfigResource
 from ottla.metadata.records import ConfigRecord
 from ottla.metadata.topics import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError

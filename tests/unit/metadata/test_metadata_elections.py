@@ -5,6 +5,7 @@ that Kafka built: fields separated by `;`, replicas by `,`. Kafka leaves replica
 away among the eligible ones; ours are always replicas, so both are cut to those.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -135,5 +136,6 @@ def test_min_insync_replicas_of_a_topic_comes_before_the_clusters(
                 ]
             )
     assert min_insync_replicas(world.image, "t") == expected
-    assert allows_unclean_election(world.image, "t", default=True)
+    of_this_node = replace(world.image, static_configs={"unclean.leader.election.enable": "true"})
+    assert allows_unclean_election(of_this_node, "t")
     assert not allows_unclean_election(world.image, "t")

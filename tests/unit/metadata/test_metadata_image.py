@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_worlds import World, check_invariants, replayed
 
+from ottla.config.resources import ConfigChange, ConfigOperation, ConfigResourceType
 from ottla.metadata.brokers import decide_fence_broker, decide_unregister_broker
 from ottla.metadata.configs import (
-    ConfigChange,
-    ConfigOperation,
     ResourceChange,
     decide_incremental_alter_configs,
 )
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, ConfigResourceType, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
 from ottla.metadata.producer_ids import decide_allocate_producer_ids
 from ottla.metadata.records import (
     AbortTransactionRecord,

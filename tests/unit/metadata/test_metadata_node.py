@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -22,7 +23,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import RELEASE_FEATURES, supported_feature_records
 from ottla.metadata.formatting import FormatError, format_storage
 from ottla.metadata.image import ConfigResource, MetadataImage
-from ottla.metadata.node import MetadataNode, SnapshotPolicy
+from ottla.metadata.node import SNAPSHOT_RETRY_S, LogPolicy, MetadataNode
 from ottla.metadata.records import (
     BeginTransactionRecord,
     ConfigRecord,
@@ -42,7 +43,8 @@ from ottla.protocol.ids import Epoch, Offset
 from ottla.raft.batches import data_batch, parse_batches
 from ottla.raft.control_records import VoterEndpoint
 from ottla.raft.driver import QuorumError, own_voter
-from ottla.raft.log import DIRECTORY_NAME
+from ottla.raft.log import DIRECTORY_NAME, MetadataLog
+from ottla.raft.snapshots import SnapshotId
 from ottla.runtime.interfaces import Runtime
 from ottla.runtime.real import real_runtime
 from ottla.runtime.simulated import Simulation
@@ -250,8 +252,8 @@ def test_subscribers_get_the_image_with_its_delta(runtime: Runtime, tmp_path: Pa
 def test_a_snapshot_replaces_the_log_before_it(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
-        policy = SnapshotPolicy(retention_bytes=0)
-        node = node_on(runtime, str(tmp_path), snapshots=policy)
+        policy = LogPolicy(retention_bytes=0)
+        node = node_on(runtime, str(tmp_path), policy=policy)
         await node.start()
         await join(node)
         await node.submit(creating("a", "b"))
@@ -278,8 +280,8 @@ def test_a_snapshot_replaces_the_log_before_it(runtime: Runtime, tmp_path: Path)
 def test_a_snapshot_is_taken_when_enough_was_written(runtime: Runtime, tmp_path: Path) -> None:
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
-        policy = SnapshotPolicy(record_bytes_between=2000)
-        node = node_on(runtime, str(tmp_path), snapshots=policy)
+        policy = LogPolicy(record_bytes_between=2000)
+        node = node_on(runtime, str(tmp_path), policy=policy)
         await node.start()
         await join(node)
         for number in range(40):
@@ -293,6 +295,47 @@ def test_a_snapshot_is_taken_when_enough_was_written(runtime: Runtime, tmp_path:
         await again.stop()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("defect")])
+def test_a_snapshot_that_failed_is_tried_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[SnapshotId] = []
+    write = MetadataLog.write_snapshot
+
+    def fail_twice(log: MetadataLog, snapshot: SnapshotId, batches: Any) -> int:
+        tries.append(snapshot)
+        if len(tries) <= 2:
+            raise error
+        return write(log, snapshot, batches)
+
+    monkeypatch.setattr(MetadataLog, "write_snapshot", fail_twice)
+
+    async def scenario() -> None:
+        node = node_on(runtime, "/d", policy=LogPolicy(record_bytes_between=2000))
+        await node.start()
+        await join(node)
+        number = 0
+        while not tries:
+            await node.submit(creating(f"t{number}"))
+            number += 1
+        for more in range(5):  # none of these starts another, as the disk is given some time
+            await node.submit(creating(f"more{more}"))
+        assert len(tries) == 1
+        while len(tries) < 3:
+            await asyncio.sleep(SNAPSHOT_RETRY_S)
+        await node.stop()
+        assert node.image.next_offset == tries[2].end_offset
+        again = node_on(runtime, "/d")
+        await again.start()
+        assert content(again.image) == content(node.image)
+        await again.stop()
+
+    with Simulation(3) as simulation:
+        runtime = simulation.runtime("node")
+        format_directory(runtime, "/d")
+        simulation.run(scenario(), seconds_max=600)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
@@ -446,7 +489,7 @@ def test_a_failed_sync_refuses_all_changes_from_then_on() -> None:
 async def live(runtime: Runtime, acknowledged: list[str], deleted: list[str]) -> None:
     """A node's life with everything that touches the disk; notes what it was promised."""
     format_directory(runtime, "/d")
-    node = node_on(runtime, "/d", snapshots=SnapshotPolicy(retention_bytes=0))
+    node = node_on(runtime, "/d", policy=LogPolicy(retention_bytes=0))
     await node.start()
     await join(node)
     await node.submit(creating("a", "b"))

@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from dataclasses import is_dataclass
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -16,13 +17,17 @@ from ottla.protocol.decoders import decoder_of
 from ottla.protocol.encoders import encoder_of, entity_encoder_of
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import (
+    ELEMENTS_PER_SLICE,
     decode_request,
     decode_response,
+    encode_error_response,
     encode_request,
     encode_response,
     encode_response_body,
+    encode_response_in_slices,
     given,
 )
+from ottla.protocol.schemas import kinds_of
 
 EXAMPLES = 2  # of each schema; there are more than 600
 
@@ -48,6 +53,91 @@ def test_dicts_and_entities_encode_to_the_bytes_that_kio_writes(seed: int) -> No
         expected = written_by_kio(entity)
         assert encoded(encoder_of(schema), fields) == expected, (schema, fields)
         assert encoded(entity_encoder_of(schema), entity) == expected, (schema, fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "array"), [(ApiKey.DESCRIBE_CONFIGS, "results"), (ApiKey.CREATE_TOPICS, "topics")]
+)
+@pytest.mark.parametrize("count", [0, 1, ELEMENTS_PER_SLICE, 2 * ELEMENTS_PER_SLICE + 1, 200])
+def test_slices_of_a_response_are_the_response(key: ApiKey, array: str, count: int) -> None:
+    for version in range(VERSIONS[key][0], VERSIONS[key][1] + 1):
+        schema = load_response_schema(key, version)
+        element = kinds_of(schema)[0][-1].entity
+        rng = random.Random(f"{key}-{version}-{count}")
+        elements = [random_fields(rng, element) for _ in range(count)]
+        slices = list(encode_response_in_slices(key, version, 7, array, elements))
+        assert b"".join(slices) == encode_response(key, version, 7, {array: elements})
+        assert len(slices) >= count / ELEMENTS_PER_SLICE
+
+
+def codes_in(value: Any) -> list[int]:
+    """Every error code of a decoded message, wherever it lies."""
+    found = []
+    for kind in kinds_of(type(value))[0]:
+        inner = getattr(value, kind.name)
+        if kind.wire == "error_code":
+            found.append(int(inner))
+        elif kind.entity and kind.is_array:
+            found += [code for item in inner or () for code in codes_in(item)]
+    return found
+
+
+def requested(value: Any) -> int:
+    """How many things a request names, at its deepest."""
+    if not is_dataclass(value):
+        return 1
+    arrays = [kind.name for kind in kinds_of(type(value))[0] if kind.is_array]
+    return sum(map(requested, getattr(value, arrays[0]) or ())) if arrays else 1
+
+
+# Answered by handlers that see bytes, and by hand there.
+RAW = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.OFFSET_COMMIT)
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_a_request_that_failed_is_answered_with_its_error_for_all_that_it_named(seed: int) -> None:
+    for key, version in served_versions():
+        if key in RAW:
+            continue
+        schema = load_request_schema(key, version)
+        rng = random.Random(f"{seed}-{key}-{version}")
+        request = entity_from(schema, random_fields(rng, schema))
+        code = ErrorCode.POLICY_VIOLATION
+        frame = encode_error_response(key, version, 9, request, code, "why")
+        correlation_id, response = decode_response(key, version, memoryview(frame))
+        codes = codes_in(response)
+        assert correlation_id == 9
+        assert set(codes) <= {code}, (key, version)
+        assert codes or not requested(request), (key, version, request)
+
+
+def test_a_refusal_repeats_what_was_asked_for() -> None:
+    def refused(key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+        body = memoryview(encoded(encoder_of(load_request_schema(key, version)), fields))
+        request = decode_request(key, version, body)
+        frame = encode_error_response(key, version, 1, request, ErrorCode.POLICY_VIOLATION, "no")
+        return decode_response(key, version, memoryview(frame))[1]
+
+    created = refused(ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": "a"}, {"name": "b"}]})
+    assert [(topic.name, topic.error_message) for topic in created.topics] == [
+        ("a", "no"),
+        ("b", "no"),
+    ]
+    groups = refused(ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g", "h"]}).groups
+    assert [group.group_id for group in groups] == ["g", "h"]
+    asked = {"name": "t", "partition_indexes": [3, 4]}
+    (producers,) = refused(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": [asked]}).topics
+    assert producers.name == "t"
+    assert [one.partition_index for one in producers.partitions] == [3, 4]
+    deleted = refused(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["x"]})
+    assert [one.name for one in deleted.responses] == ["x"]
+    coordinators = refused(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": ["k"]}).coordinators
+    assert [one.key for one in coordinators] == ["k"]
+
+
+def test_only_the_array_at_the_end_comes_in_slices() -> None:
+    with pytest.raises(ValueError, match="brokers"):
+        list(encode_response_in_slices(ApiKey.METADATA, 9, 7, "brokers", []))
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -123,6 +124,12 @@ def test_both_ends_know_their_names(world: "World") -> None:
             assert near.get_extra_info("nothing", "default") == "default"
 
     world.run(scenario())
+
+
+def test_a_machine_has_a_name_that_is_no_address_of_all(world: "World") -> None:
+    name = world.runtime.network.host_name()
+    assert name
+    assert name not in ("0.0.0.0", "::")
 
 
 def test_closing_flushes_and_the_peer_sees_the_end_after_the_bytes(world: "World") -> None:
@@ -374,6 +381,38 @@ def test_any_mix_of_writes_and_files_arrives_in_order(world: "World", seed: int)
             file.close()
 
     world.run(scenario())
+
+
+def test_offloaded_functions_survive_a_change_of_their_threads(world: "World") -> None:
+    async def scenario() -> None:
+        offload = world.runtime.offload
+        before = [asyncio.ensure_future(offload.run(pow, 2, n)) for n in range(10)]
+        await asyncio.sleep(0)
+        offload.resize(1)
+        after = [asyncio.ensure_future(offload.run(pow, 3, n)) for n in range(10)]
+        offload.resize(3)
+        assert await asyncio.gather(*before, *after) == [
+            *(2**n for n in range(10)),
+            *(3**n for n in range(10)),
+        ]
+        offload.close()
+
+    world.run(scenario())
+
+
+def test_resized_threads_are_as_many_as_asked_for(real_world: "World") -> None:
+    async def scenario() -> None:
+        offload = real_world.runtime.offload
+        for count in (1, 3, 2):
+            offload.resize(count)
+            both = threading.Barrier(count)  # passes only if all of them run at once
+            await asyncio.gather(*(offload.run(both.wait) for _ in range(count)))
+            names = await asyncio.gather(
+                *(offload.run(lambda: threading.current_thread().name) for _ in range(10))
+            )
+            assert len(set(names)) <= count
+
+    real_world.run(scenario())
 
 
 def test_offloaded_functions_return_or_raise_and_end_with_close(world: "World") -> None:

@@ -283,6 +283,9 @@ class NodeNetwork:
         self._incarnation.check()
         return [host]
 
+    def host_name(self) -> str:
+        return self._incarnation.node
+
     async def listen(
         self,
         factory: ProtocolFactory,

@@ -100,6 +100,9 @@ class SimulatedOffload:
             if not future.done():
                 future.set_result(result)
 
+    def resize(self, threads_max: int) -> None:
+        """There are no threads; everything may be under way at once."""
+
     def close(self) -> None:
         self._is_closed = True
         for future in list(self._pending):

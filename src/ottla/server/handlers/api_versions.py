@@ -7,7 +7,7 @@ served. A version above 4 is answered by the dispatcher in version 0 (KIP-511).
 import re
 from typing import Any
 
-from ottla.metadata.features import SUPPORTED_FEATURES
+from ottla.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
@@ -25,6 +25,9 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
             return {"error_code": ErrorCode.INVALID_REQUEST}
         call.connection.client_software = software
     image = services.image
+    finalized = dict(image.features)
+    if services.metadata.kraft_version > 0:  # agreed by Raft, not by a record of the image
+        finalized[KRAFT_VERSION] = services.metadata.kraft_version
     return {
         "error_code": ErrorCode.NONE,
         "api_keys": [
@@ -39,6 +42,6 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         "finalized_features_epoch": image.offset,
         "finalized_features": [
             {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in sorted(image.features.items())
+            for name, level in sorted(finalized.items())
         ],
     }

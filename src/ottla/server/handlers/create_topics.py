@@ -5,18 +5,22 @@ with `validate_only` only says what would happen. The answer names the topic's i
 configuration that it has.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.config.describe import ConfigEntry, describe_topic
+from ottla.config.describe import ConfigEntry
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import ErrorCode
-from ottla.server.dispatch import Call, Fields
+from ottla.server.dispatch import Call, Fields, LongAnswer
 from ottla.server.services import Services
 from ottla.server.topic_creation import create_topics
 
+# More are described in slices, so that others are served in between.
+TOPICS_PER_SLICE = 20
 
-async def handle(services: Services, call: Call, request: Any) -> Fields:
+
+async def handle(services: Services, call: Call, request: Any) -> LongAnswer:
     topics = [
         NewTopic(
             topic.name,
@@ -28,7 +32,12 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
         for topic in request.topics
     ]
     results = await create_topics(services, topics, validate_only=request.validate_only)
-    return {"topics": [_result(services, result) for result in results]}
+    answers = []
+    for number, result in enumerate(results, 1):
+        answers.append(_result(services, result))
+        if number % TOPICS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+    return LongAnswer("topics", answers)
 
 
 def _result(services: Services, result: CreatedTopic) -> Fields:
@@ -42,7 +51,7 @@ def _result(services: Services, result: CreatedTopic) -> Fields:
         "replication_factor": result.replication_factor,
         "configs": [
             _config(entry, result.configs)
-            for entry in describe_topic(result.configs, services.config)
+            for entry in services.configs.descriptions.topic(result.configs)
         ]
         if has_succeeded
         else [],

@@ -42,5 +42,5 @@ def _describe(directory: LogDirDescription, wanted: set[tuple[str, int]] | None)
         "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
         "total_bytes": directory.total_bytes,
         "usable_bytes": directory.usable_bytes,
-        "is_cordoned": False,
+        "is_cordoned": directory.is_cordoned,
     }

@@ -6,18 +6,9 @@ controller and committed.
 
 from typing import Any
 
-from ottla.config.dynamic import (
-    AlterOperation,
-    ResourceType,
-    apply_logger_changes,
-    check_logger_resource,
-)
-from ottla.config.dynamic import ConfigChange as LoggerChange
-from ottla.metadata.configs import (
-    ConfigChange,
-    ResourceChange,
-    decide_incremental_alter_configs,
-)
+from ottla.config.dynamic import apply_logger_changes, check_logger_resource
+from ottla.config.resources import ConfigChange, ConfigResourceType
+from ottla.metadata.configs import ResourceChange, decide_incremental_alter_configs
 from ottla.metadata.image import ConfigResource
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.config_schema import BrokerConfigSchema
@@ -30,16 +21,13 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
     answers: list[Fields] = []
     changes: list[ResourceChange] = []
     for resource in request.resources:
-        if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
             answers.append(_alter_loggers(services, resource, request.validate_only))
         else:
             changes.append(
                 ResourceChange(
                     ConfigResource(resource.resource_type, resource.resource_name),
-                    [
-                        ConfigChange(config.name, config.config_operation, config.value)
-                        for config in resource.configs
-                    ],
+                    _changes(resource),
                 )
             )
     schema = BrokerConfigSchema(services.config)
@@ -57,6 +45,13 @@ async def handle(services: Services, call: Call, request: Any) -> Fields:
     return {"responses": answers}
 
 
+def _changes(resource: Any) -> list[ConfigChange]:
+    return [
+        ConfigChange(config.name, config.config_operation, config.value)
+        for config in resource.configs
+    ]
+
+
 def answer(kind: int, name: str, code: ErrorCode, message: str | None) -> Fields:
     return {
         "resource_type": kind,
@@ -69,20 +64,9 @@ def answer(kind: int, name: str, code: ErrorCode, message: str | None) -> Fields
 def _alter_loggers(services: Services, resource: Any, validate_only: bool) -> Fields:
     try:
         check_logger_resource(resource.resource_name, services.broker_id)
-        changes = [
-            LoggerChange(config.name, AlterOperation(config.config_operation), config.value)
-            for config in resource.configs
-        ]
-        levels = apply_logger_changes(logger_levels(), changes)
+        levels = apply_logger_changes(logger_levels(), _changes(resource))
     except KafkaError as error:
         return answer(resource.resource_type, resource.resource_name, error.code, error.message)
-    except ValueError as error:  # a number that is no operation
-        return answer(
-            resource.resource_type,
-            resource.resource_name,
-            ErrorCode.INVALID_REQUEST,
-            str(error),
-        )
     if not validate_only:
         set_levels(levels)
     return answer(resource.resource_type, resource.resource_name, ErrorCode.NONE, None)

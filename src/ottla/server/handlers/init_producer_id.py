@@ -17,7 +17,7 @@ from ottla.coordinators.transaction.metadata import (
     NOBODY,
     ProducerIdentity,
 )
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import duration_ms, given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
@@ -28,8 +28,6 @@ _REFUSED = NOBODY._asdict()
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
-    if call.version >= UNSTABLE_VERSION and not services.config.unstable_api_versions_enable:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This version is not released yet")
     had = ProducerIdentity(
         given(request, "producer_id", NO_PRODUCER_ID),
         given(request, "producer_epoch", NO_PRODUCER_EPOCH),

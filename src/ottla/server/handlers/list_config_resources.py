@@ -6,7 +6,7 @@ version 1 on an empty list of types asks for all.
 
 from typing import Any
 
-from ottla.metadata.image import ConfigResourceType
+from ottla.config.resources import ConfigResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields

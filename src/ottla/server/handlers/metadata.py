@@ -8,19 +8,20 @@ lives, and only its correlation id is written anew.
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from ottla.metadata.image import TopicImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from ottla.protocol.messages import decode_request, encode_response, given
 from ottla.server.connection import Answer, Connection, Deferred
+from ottla.server.metadata_answers import Question
 from ottla.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.services import Services
-from ottla.server.topic_creation import CLUSTER_METADATA_TOPIC, create_missing_topics
+from ottla.server.topic_creation import create_missing_topics
 from ottla.server.topology import (
-    INTERNAL_TOPICS,
     broker_fields,
     controller_id,
     error_of_unknown,
@@ -31,16 +32,6 @@ _CORRELATION_ID = Struct(">i")
 NULL_ID = UUID(int=0)
 BY_ID_FROM = 12
 NO_CONTROLLER = -1
-# Different questions whose answers are kept at a time; the cache is emptied when it is full.
-ANSWERS_MAX = 256
-
-
-class Question(NamedTuple):
-    version: int
-    listener: str
-    topics: tuple[tuple[str | None, UUID], ...] | None  # None for all
-    topic_operations: bool
-    cluster_operations: bool
 
 
 def handle(
@@ -127,20 +118,12 @@ def _answer(
     services: Services, header: RequestHeader, question: Question, errors: dict[str, KafkaError]
 ) -> bytes:
     answers = services.metadata_answers
-    image = services.image
-    if answers.image is not image or len(answers.encoded) >= ANSWERS_MAX:
-        answers.image = image
-        answers.encoded = {}
-    encoded = None if errors else answers.encoded.get(question)
+    encoded = None if errors else answers.get(services.image, question)
     if encoded is None:
-        encoded = encode_response(
-            header.api_key,
-            header.api_version,
-            header.correlation_id,
-            _fields(services, question, errors),
-        )
-        if not errors:
-            answers.encoded[question] = encoded
+        fields = _fields(services, question, errors)
+        encoded = encode_response(header.api_key, header.api_version, header.correlation_id, fields)
+        if not any(topic["error_code"] for topic in fields["topics"]):
+            answers.maybe_keep(question, encoded)
     return _CORRELATION_ID.pack(header.correlation_id) + encoded[_CORRELATION_ID.size :]
 
 
