@@ -349,6 +349,9 @@ class ClassicGroup:
             if recorded.leader is not None and recorded.leader in self.members:
                 self.members.leader = recorded.leader
         self._compute_subscribed_topics()
+        if len(self.members) > self.limits.size_max:
+            # The limit was lowered. All rejoin and may commit first; nobody waits for an answer yet.
+            self._prepare_rebalance(Effects(), now)
 
     def start_rebalance(self, now: Moment) -> Effects:
         """Have everybody rejoin: the group was a consumer group until now."""
