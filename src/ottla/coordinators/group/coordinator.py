@@ -13,9 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.broker_checks import CONSUMER_ASSIGNORS
 from ottla.config.dynamic import group_values
 from ottla.coordinators.group.classic_group import ClassicGroup
-from ottla.coordinators.group.consumer.assignors import ASSIGNORS
 from ottla.coordinators.group.consumer.changes import (
     has_rack_change,
     is_concerned,
@@ -478,7 +478,7 @@ def _codes_after(codes: list[ErrorCode], code: ErrorCode) -> list[ErrorCode]:
 def _settings(config: BrokerConfig) -> ConsumerGroupSettings:
     policy = config.group_consumer_migration_policy.lower()
     return ConsumerGroupSettings(
-        _assignors(config.group_consumer_assignors),
+        tuple(dict.fromkeys(CONSUMER_ASSIGNORS[one] for one in config.group_consumer_assignors)),
         config.group_consumer_max_size,
         config.group_max_size,
         config.group_consumer_session_timeout_ms,
@@ -488,12 +488,6 @@ def _settings(config: BrokerConfig) -> ConsumerGroupSettings:
         policy in ("upgrade", "bidirectional"),
         policy in ("downgrade", "bidirectional"),
     )
-
-
-def _assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """By name; Kafka also takes its own classes, and others are not there to be had."""
-    found = [one.rpartition(".")[2].removesuffix("Assignor").lower() for one in names]
-    return tuple(dict.fromkeys(one for one in found if one in ASSIGNORS)) or tuple(ASSIGNORS)
 
 
 def _number(value: object) -> int:
