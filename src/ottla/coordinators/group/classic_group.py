@@ -350,7 +350,7 @@ class ClassicGroup:
                 self.members.leader = recorded.leader
         self._compute_subscribed_topics()
         if len(self.members) > self.limits.size_max:
-            # The limit was lowered. All rejoin and may commit first; nobody waits for an answer yet.
+            # The limit was lowered. All rejoin, and may commit first. Nobody waits to be told yet.
             self._prepare_rebalance(Effects(), now)
 
     def start_rebalance(self, now: Moment) -> Effects:

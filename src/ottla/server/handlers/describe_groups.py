@@ -1,8 +1,8 @@
 """DescribeGroups: state, protocol and members of classic groups.
 
-Versions 0 to 6; from 3 on with what the caller may do, if it asks. A group that is not there is shown as dead, and from version 6 on with
-GROUP_ID_NOT_FOUND. Metadata and assignments are shown of a stable group only: before, members
-have not agreed on a protocol.
+Versions 0 to 6; from 3 on with what the caller may do, if it asks. A group that is not there is
+shown as dead, and from version 6 on with GROUP_ID_NOT_FOUND. Metadata and assignments are shown of
+a stable group only: before, members have not agreed on a protocol.
 """
 
 from typing import Any
