@@ -185,10 +185,7 @@ def test_a_server_runs_from_a_properties_file_and_stops_on_sigterm(
     assert unformatted.returncode == 1
     assert unformatted.stderr.count(b"\n") == 1
     cluster_id = ottla("storage", "random-uuid", env=environment).stdout.decode().strip()
-    done = ottla(
-        "storage", "format", "-t", cluster_id, "-c", str(properties), "--standalone",
-        env=environment,
-    )  # fmt: skip
+    done = ottla("storage", "format", "-t", cluster_id, "-c", str(properties), env=environment)
     assert done.returncode == 0
     server = started("server", str(properties), "--override", "num.partitions=5", env=environment)
     try:

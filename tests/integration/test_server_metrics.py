@@ -13,7 +13,7 @@ from ottla.runtime.real import real_runtime
 from ottla.server import exposition
 from ottla.server.broker import Broker
 from ottla.server.exposition import Page, label, render
-from ottla.testing.single_node import format_if_needed, single_node_properties
+from ottla.server.single_node import format_if_needed, single_node_properties
 
 RECORDS = 10
 ODD_GROUP = 'back\\slash "quoted" \nnew line'

@@ -18,7 +18,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.simulated.incarnation import NodeDown
 from ottla.server.broker import Broker
-from ottla.testing.single_node import format_if_needed, single_node_properties
+from ottla.server.single_node import format_if_needed, single_node_properties
 from support.sim_client import SimClient
 
 FIRST_SEED = int(os.environ.get("OTTLA_SEED", "1"))

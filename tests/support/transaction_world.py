@@ -33,7 +33,7 @@ from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.simulated.incarnation import NodeDown, PowerCut
 from ottla.server.broker import Broker
-from ottla.testing.single_node import format_if_needed, single_node_properties
+from ottla.server.single_node import format_if_needed, single_node_properties
 from support.sim_client import SimClient
 
 PORT = 9092

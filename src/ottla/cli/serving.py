@@ -51,11 +51,20 @@ def plain_errors(config: BrokerConfig) -> Iterator[None]:
     """Turn what keeps a broker or its directories from work into sentences."""
     from ottla.metadata.formatting import FormatError
     from ottla.protocol.errors import KafkaError
+    from ottla.raft.driver import QuorumError
+    from ottla.raft.wire_records import CorruptRecordError, UnsupportedRecordError
     from ottla.storage.files.malformed import MalformedFileError
 
     try:
         yield
-    except (KafkaError, FormatError, MalformedFileError) as error:
+    except (
+        KafkaError,
+        FormatError,
+        MalformedFileError,
+        QuorumError,
+        CorruptRecordError,
+        UnsupportedRecordError,
+    ) as error:
         raise CliError(sentence(str(error))) from error
     except OSError as error:
         raise _os_error(error, config) from error

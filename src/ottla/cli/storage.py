@@ -24,7 +24,7 @@ _INFO_COLUMNS = columns("log_dir", "state", "cluster_id", "node_id", wide=("dire
     cls=ExampleGroup,
     examples=(
         "ottla storage random-uuid",
-        "ottla storage format -t $(ottla storage random-uuid) -c server.properties --standalone",
+        "ottla storage format -t $(ottla storage random-uuid) -c server.properties",
         "ottla storage info -c server.properties",
     ),
 )
@@ -44,6 +44,7 @@ def random_uuid() -> None:
 @storage.command(
     "format",
     examples=(
+        "ottla storage format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties",
         "ottla storage format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone",
         "ottla storage format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --ignore-formatted",
     ),
@@ -67,20 +68,18 @@ def format_directories(
     ignore_formatted: bool,
     features: Sequence[tuple[str, str]],
 ) -> None:
-    """Make the log directories of a properties file those of one node of a cluster."""
+    """Make the log directories of a properties file those of one node of a cluster.
+
+    A controller whose file has no controller.quorum.voters and names itself alone as
+    controller.quorum.bootstrap.servers becomes the only voter of its quorum.
+    """
     from ottla.cli.serving import plain_errors
     from ottla.metadata.formatting import format_storage
-    from ottla.raft.control_records import VoterEndpoint
     from ottla.runtime.real import real_runtime
+    from ottla.server.single_node import standalone_endpoints
 
     config = read_config(config_file)
-    endpoints = [
-        VoterEndpoint(listener.name, listener.host, listener.port)
-        for listener in config.advertised_controller_listeners
-        if standalone
-    ]
-    if standalone and not endpoints:
-        raise CliError("Only a controller can stand alone; add 'controller' to process.roles.")
+    endpoints = standalone_endpoints(config) if stands_alone(config, asked=standalone) else []
     with plain_errors(config):
         result = format_storage(
             real_runtime(),
@@ -94,6 +93,8 @@ def format_directories(
         )
     for directory in result.formatted:
         note(f"Formatted {directory} for node {config.node_id} of cluster {cluster_id}.")
+    if endpoints and not standalone and config.metadata_log_dir in result.formatted:
+        note(f"Node {config.node_id} is the only voter of its quorum (--standalone).")
     for directory in result.skipped:
         note(f"Left {directory} as it is.")
 
@@ -121,6 +122,29 @@ def info(*, config_file: Path, output: str) -> None:
             "'ottla storage format' makes it usable.",
             ExitCode.NOT_FOUND,
         )
+
+
+def stands_alone(config: BrokerConfig, *, asked: bool) -> bool:
+    """Whether formatting makes this node the only voter.
+
+    Kafka wants to be told so on every controller without `controller.quorum.voters`. Where the
+    file names one controller there is nothing to choose; where it names several, a second node
+    that was formatted in the same way would be a second cluster.
+    """
+    if "controller" not in config.process_roles:
+        if asked:
+            raise CliError("Only a controller can stand alone; add 'controller' to process.roles.")
+        return False
+    if asked:
+        return True
+    if config.controller_quorum_voters:
+        return False
+    if len(config.controller_quorum_bootstrap_servers) > 1:
+        raise CliError(
+            "controller.quorum.bootstrap.servers names several controllers, and this version runs "
+            "a quorum of one; --standalone makes this node the only voter."
+        )
+    return True
 
 
 def _info_rows(config: BrokerConfig) -> list[dict[str, object]]:

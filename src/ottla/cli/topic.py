@@ -21,9 +21,9 @@ from ottla.cli.params import (
     yes_option,
 )
 from ottla.cli.settings import Connection
+from ottla.protocol.internal_topics import INTERNAL_TOPICS
 
 # Kafka's own topics; the protocol marks them internal.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _LIST_COLUMNS = columns("topic", "partitions", "replication_factor", wide=("topic_id",))
 _PARTITION_COLUMNS = columns("partition", "leader", "replicas", "isr", wide=("leader_address",))

@@ -84,7 +84,7 @@ def up(
     from ottla.cli.server import metrics_url
     from ottla.cli.serving import plain_errors, serve
     from ottla.runtime.real import real_runtime
-    from ottla.testing.single_node import HOST, format_if_needed, single_node_properties
+    from ottla.server.single_node import HOST, format_if_needed, single_node_properties
 
     if brokers != 1:
         raise CliError(

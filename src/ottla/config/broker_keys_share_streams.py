@@ -325,6 +325,7 @@ SHARE_STREAMS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many replicas of the share state topic must hold a write.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "share.coordinator.state.topic.num.partitions",
@@ -332,6 +333,7 @@ SHARE_STREAMS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many partitions the share state topic is created with; it must not change later.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -347,6 +349,7 @@ SHARE_STREAMS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "How many replicas the share state topic is created with.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "share.coordinator.state.topic.segment.bytes",
@@ -354,6 +357,7 @@ SHARE_STREAMS_KEYS: Final[tuple[ConfigKey, ...]] = (
         HIGH,
         "The segment size that the share state topic is created with.",
         validator=Between(1),
+        used=True,
     ),
     integer(
         "share.coordinator.threads",

@@ -20,6 +20,7 @@ from ottla.metadata.brokers import decide_register_controller
 from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.elections import MIN_INSYNC_REPLICAS
+from ottla.metadata.endpoints import with_own_host_name
 from ottla.metadata.features import (
     CONTROLLERS_SINCE,
     ELIGIBLE_LEADER_REPLICAS,
@@ -196,7 +197,8 @@ class MetadataNode:
             await self.submit(lambda _: Decision(records, None))
         knows_controllers = self.image.features[METADATA_VERSION] >= CONTROLLERS_SINCE
         if self._controller_endpoints and knows_controllers:
-            await self.submit(self._decide_own_registration)
+            endpoints = await with_own_host_name(self._runtime, self._controller_endpoints)
+            await self.submit(lambda image: self._decide_own_registration(image, endpoints))
         self._schedule_snapshot_timer()
 
     def _check_directory(self) -> None:
@@ -266,12 +268,14 @@ class MetadataNode:
         begin = BeginTransactionRecord(name="Bootstrap records")
         return [begin, *records, EndTransactionRecord()]
 
-    def _decide_own_registration(self, image: MetadataImage) -> Decision[None]:
+    def _decide_own_registration(
+        self, image: MetadataImage, endpoints: tuple[RecordEndpoint, ...]
+    ) -> Decision[None]:
         return decide_register_controller(
             image,
             controller_id=self.node_id,
             incarnation_id=self.incarnation_id,
-            endpoints=self._controller_endpoints,
+            endpoints=endpoints,
             features=supported_feature_records(),
         )
 

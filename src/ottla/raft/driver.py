@@ -145,8 +145,14 @@ class RaftDriver:
 
     def _check_quorum(self) -> None:
         ids = self.quorum.voter_ids
+        if not ids:
+            raise QuorumError(
+                f"{self.log.directory} was formatted without voters, and controller.quorum.voters"
+                f" names none: give it node {self.node_id}, or format an empty directory anew with"
+                " --standalone"
+            )
         if ids != (self.node_id,):
-            voters = ", ".join(map(str, ids)) or "nobody"
+            voters = ", ".join(map(str, ids))
             raise QuorumError(
                 f"node {self.node_id} cannot lead the metadata quorum of {self.log.directory}: its"
                 f" voters are {voters}, and a quorum of more than this node is not supported"

@@ -18,6 +18,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import check_batch
 from ottla.protocol.errors import InvariantError
 from ottla.protocol.ids import NO_EPOCH, Epoch, Offset, TopicPartition
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.raft.batches import BATCH_BYTES_MAX, MetadataBatch, parse_batch
 from ottla.raft.snapshots import (
     PART_SUFFIX,
@@ -35,7 +36,7 @@ from ottla.storage.flushing import FlushJob
 from ottla.storage.log import PartitionLog
 from ottla.storage.recovery import OpenOptions, open_log
 
-TOPIC_PARTITION = TopicPartition("__cluster_metadata", 0)
+TOPIC_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DIRECTORY_NAME = str(TOPIC_PARTITION)
 TOPIC_ID = UUID(int=1)
 SEGMENT_BYTES = 1024 * 1024 * 1024

@@ -149,6 +149,9 @@ DEFAULT_SOCKET_OPTIONS = SocketOptions()
 
 
 class Network(Protocol):
+    def host_name(self) -> str:
+        """The name under which others may know this machine; asks the resolver, so it blocks."""
+
     async def listen(
         self,
         factory: Callable[[], asyncio.BufferedProtocol],

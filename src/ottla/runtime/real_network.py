@@ -215,6 +215,9 @@ class RealNetwork:
     def __init__(self) -> None:
         self._connections: dict[asyncio.BaseTransport, _Connection] = {}
 
+    def host_name(self) -> str:
+        return socket.getfqdn()
+
     async def listen(
         self,
         factory: ProtocolFactory,

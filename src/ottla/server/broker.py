@@ -24,6 +24,7 @@ from ottla.metadata.brokers import (
     decide_register_broker,
 )
 from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.endpoints import with_own_host_name
 from ottla.metadata.features import supported_feature_records
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.node import MetadataNode, SnapshotPolicy
@@ -290,7 +291,7 @@ class Broker:
                 ),
             )
 
-    def _endpoints(self) -> tuple[RecordEndpoint, ...]:
+    async def _endpoints(self) -> tuple[RecordEndpoint, ...]:
         """What clients are told; a port that was left to the kernel is the one it gave."""
         found = []
         for listener in self.config.advertised_listeners:
@@ -298,13 +299,13 @@ class Broker:
             if bound is not None:
                 port = listener.port or bound[1]
                 found.append(RecordEndpoint(listener.name, listener.host, port, PLAINTEXT))
-        return tuple(found)
+        return await with_own_host_name(self._runtime, found)
 
     async def _register(self) -> None:
         registration = BrokerRegistration(
             self.broker_id,
             self._runtime.random.uuid4(),
-            self._endpoints(),
+            await self._endpoints(),
             supported_feature_records(),
             self.config.broker_rack,
             tuple(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.config.dynamic import ResourceType, validate
 from ottla.metadata.image import ConfigResource
+from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import (
     CreatedTopic,
     NewTopic,
@@ -15,9 +16,8 @@ from ottla.metadata.topics import (
     decide_create_topics,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.server.services import Services
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 async def create_topics(
@@ -44,7 +44,8 @@ async def create_topics(
 
 async def create_missing_topics(services: Services, names: Sequence[str]) -> dict[str, KafkaError]:
     """Create the topics that a client asked about; the errors of those that could not be."""
-    results = await create_topics(services, [NewTopic(name) for name in dict.fromkeys(names)])
+    wanted = [new_topic(name, services.config) for name in dict.fromkeys(names)]
+    results = await create_topics(services, wanted)
     return {
         result.name: KafkaError(result.error_code, result.error_message)
         for result in results

@@ -9,8 +9,6 @@ from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-# Topics that the brokers keep for themselves; clients see them marked internal.
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 NO_LEADER = -1
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from ottla.config.broker import BrokerConfig
 from ottla.runtime.real import run
 from ottla.server.broker import Broker
+from ottla.server.single_node import format_if_needed
 from ottla.testing.mortal import MortalRuntime
-from ottla.testing.single_node import format_if_needed
 
 Addresses = Mapping[str, tuple[str, int]]
 

@@ -59,7 +59,7 @@ class Cluster:
         """What a client takes as `bootstrap.servers`; stays the same over restarts."""
         if not self._port:
             raise RuntimeError("the cluster was not started; use it in a `with` block")
-        from ottla.testing.single_node import HOST
+        from ottla.server.single_node import HOST
 
         return f"{HOST}:{self._port}"
 
@@ -78,8 +78,8 @@ class Cluster:
     def start(self) -> Self:
         """Start the broker, if it does not run."""
         from ottla.config.broker import BrokerConfig
+        from ottla.server.single_node import single_node_properties
         from ottla.testing.broker_thread import BrokerThread
-        from ottla.testing.single_node import single_node_properties
 
         if self._thread is not None:
             return self

@@ -125,6 +125,12 @@ def test_both_ends_know_their_names(world: "World") -> None:
     world.run(scenario())
 
 
+def test_a_machine_has_a_name_that_is_no_address_of_all(world: "World") -> None:
+    name = world.runtime.network.host_name()
+    assert name
+    assert name not in ("0.0.0.0", "::")
+
+
 def test_closing_flushes_and_the_peer_sees_the_end_after_the_bytes(world: "World") -> None:
     async def scenario() -> None:
         async with Pair(world) as pair:

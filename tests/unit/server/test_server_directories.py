@@ -21,8 +21,8 @@ from ottla.protocol.ids import TopicPartition
 from ottla.runtime.simulated import Simulation
 from ottla.server.broker import Broker
 from ottla.server.directories import PartitionKey, replicas_to_assign
+from ottla.server.single_node import format_if_needed, single_node_properties
 from ottla.storage.failures import LogDirFailure
-from ottla.testing.single_node import format_if_needed, single_node_properties
 
 TOPIC_ID = UUID(int=99)
 HERE, THERE, GONE = UUID(int=1001), UUID(int=1002), UUID(int=1003)

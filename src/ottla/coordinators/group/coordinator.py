@@ -59,16 +59,17 @@ from ottla.coordinators.runtime import (
 )
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import BrokerId
+from ottla.protocol.internal_topics import OFFSETS_TOPIC
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 GROUP_VERSION = "group.version"  # the feature that brings consumer groups
 # A batch of tombstones must fit max.message.bytes whatever the names are.
 RECORDS_PER_WRITE_MAX = 500
@@ -402,19 +403,7 @@ class GroupCoordinator:
         await done
 
     async def _create_offsets_topic(self) -> None:
-        config = self._config()
-        result = await self._create_topic(
-            NewTopic(
-                OFFSETS_TOPIC,
-                config.offsets_topic_num_partitions,
-                config.offsets_topic_replication_factor,
-                configs=[
-                    ("cleanup.policy", "compact"),
-                    ("compression.type", "producer"),
-                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-                ],
-            )
-        )
+        result = await self._create_topic(new_topic(OFFSETS_TOPIC, self._config()))
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             log.warning("%s cannot be created: %s", OFFSETS_TOPIC, result.error_message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.error_message)

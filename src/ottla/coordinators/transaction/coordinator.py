@@ -42,15 +42,16 @@ from ottla.coordinators.transaction.states import PREPARED, TransactionState
 from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded, Transaction
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.internal_topics import new_topic
 from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import BrokerId, TopicPartition
+from ottla.protocol.internal_topics import TRANSACTION_TOPIC
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_TOPIC = "__transaction_state"
 TRANSACTION_VERSION = "transaction.version"
 # How long until a partition that could not take its marker is tried again.
 MARKER_RETRY_MS = 100
@@ -511,21 +512,7 @@ class TransactionCoordinator:
         )
 
     async def _create_transaction_topic(self) -> None:
-        config = self._config()
-        result = await self._create_topic(
-            NewTopic(
-                TRANSACTION_TOPIC,
-                config.transaction_state_log_num_partitions,
-                config.transaction_state_log_replication_factor,
-                configs=[
-                    ("cleanup.policy", "compact"),
-                    ("compression.type", "uncompressed"),
-                    ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
-                    ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
-                    ("unclean.leader.election.enable", "false"),
-                ],
-            )
-        )
+        result = await self._create_topic(new_topic(TRANSACTION_TOPIC, self._config()))
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             log.warning("%s cannot be created: %s", TRANSACTION_TOPIC, result.error_message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.error_message)

@@ -13,12 +13,11 @@ from typing import Protocol
 from ottla.coordinators.runtime import EndMarker, OnDone
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import Offset, TopicPartition
+from ottla.protocol.internal_topics import OFFSETS_TOPIC
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 from ottla.storage.core.append_origin import AppendOrigin
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class OffsetsOwner(Protocol):

@@ -279,6 +279,9 @@ class NodeNetwork:
         self._network = network
         self._incarnation = incarnation
 
+    def host_name(self) -> str:
+        return self._incarnation.node
+
     async def listen(
         self,
         factory: ProtocolFactory,

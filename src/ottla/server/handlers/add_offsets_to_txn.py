@@ -7,10 +7,10 @@ offsets; TxnOffsetCommit follows. From transactions v2 on clients leave this out
 from collections.abc import Awaitable
 from typing import Any
 
-from ottla.coordinators.group.coordinator import OFFSETS_TOPIC
 from ottla.coordinators.transaction.metadata import ProducerIdentity
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.internal_topics import OFFSETS_TOPIC
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 

@@ -8,11 +8,11 @@ the whole quorum, so it leads and is never behind.
 from typing import Any
 
 from ottla.protocol.errors import ErrorCode
-from ottla.raft.log import DIRECTORY_NAME
+from ottla.raft.log import TOPIC_PARTITION
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
-METADATA_TOPIC, METADATA_PARTITION = DIRECTORY_NAME.rsplit("-", 1)[0], 0
+METADATA_TOPIC, METADATA_PARTITION = TOPIC_PARTITION
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:

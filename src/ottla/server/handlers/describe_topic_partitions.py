@@ -7,10 +7,11 @@ starts.
 from typing import Any
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal_topics import INTERNAL_TOPICS
 from ottla.server.dispatch import Call, Fields
 from ottla.server.operations import TOPIC_OPERATIONS
 from ottla.server.services import Services
-from ottla.server.topology import INTERNAL_TOPICS, error_of_unknown, partition_fields
+from ottla.server.topology import error_of_unknown, partition_fields
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:

@@ -7,9 +7,8 @@ served.
 
 from typing import Any
 
-from ottla.coordinators.group.coordinator import OFFSETS_TOPIC
-from ottla.coordinators.transaction.coordinator import TRANSACTION_TOPIC
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services

@@ -14,13 +14,13 @@ from uuid import UUID
 from ottla.metadata.image import TopicImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
+from ottla.protocol.internal_topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from ottla.protocol.messages import decode_request, encode_response, given
 from ottla.server.connection import Answer, Connection, Deferred
 from ottla.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.services import Services
-from ottla.server.topic_creation import CLUSTER_METADATA_TOPIC, create_missing_topics
+from ottla.server.topic_creation import create_missing_topics
 from ottla.server.topology import (
-    INTERNAL_TOPICS,
     broker_fields,
     controller_id,
     error_of_unknown,

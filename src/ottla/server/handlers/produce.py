@@ -22,6 +22,7 @@ from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.frames import RequestHeader
 from ottla.protocol.ids import Offset, TopicPartition
+from ottla.protocol.internal_topics import INTERNAL_TOPICS
 from ottla.protocol.produce import (
     PartitionProduceResult,
     ProduceRequest,
@@ -32,7 +33,6 @@ from ottla.protocol.repeated_produce import RepeatedProduce
 from ottla.replication.partition import Partition
 from ottla.server.connection import Answer, Behind, Connection, Deferred, Expected
 from ottla.server.services import Services
-from ottla.server.topology import INTERNAL_TOPICS
 from ottla.server.transaction_guards import FirstBatch, Guards, Operation, guards_for
 from ottla.storage.core.batch_validation import RecordsRefusedError, RequestRefusedError
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinators.group.coordinator import OFFSETS_TOPIC
 from ottla.coordinators.group.shard import CommitRequest, WantedOffset
 from ottla.coordinators.runtime import ProducerWrite
 from ottla.coordinators.transaction.metadata import ProducerIdentity
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.internal_topics import OFFSETS_TOPIC
 from ottla.protocol.messages import given
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+    from ottla.raft.control_records import VoterEndpoint
     from ottla.runtime.interfaces import Runtime
 
 HOST = "127.0.0.1"
@@ -39,6 +40,16 @@ def single_node_properties(
     }
 
 
+def standalone_endpoints(config: BrokerConfig) -> list[VoterEndpoint]:
+    """Where a node that is the only voter is reached; this machine, where no host is named."""
+    from ottla.raft.control_records import VoterEndpoint
+
+    return [
+        VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
+        for listener in config.advertised_controller_listeners
+    ]
+
+
 def format_if_needed(runtime: Runtime, config: BrokerConfig) -> str:
     """Format the directories that are not yet; return the id of the cluster."""
     from ottla.metadata.formatting import (
@@ -46,7 +57,6 @@ def format_if_needed(runtime: Runtime, config: BrokerConfig) -> str:
         random_cluster_id,
         read_meta_properties,
     )
-    from ottla.raft.control_records import VoterEndpoint
 
     found = read_meta_properties(runtime, config.metadata_log_dir)
     known = found.cluster_id if found is not None else None
@@ -56,10 +66,7 @@ def format_if_needed(runtime: Runtime, config: BrokerConfig) -> str:
         metadata_log_dir=config.metadata_log_dir,
         node_id=config.node_id,
         cluster_id=known or random_cluster_id(runtime.random),
-        standalone_endpoints=[
-            VoterEndpoint(listener.name, listener.host, listener.port)
-            for listener in config.advertised_controller_listeners
-        ],
+        standalone_endpoints=standalone_endpoints(config),
         ignore_formatted=True,
     )
     return result.cluster_id
