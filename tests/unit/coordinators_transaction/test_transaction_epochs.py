@@ -3,9 +3,7 @@
 import pytest
 
 from ottla.coordinators.transaction.metadata import (
-    EPOCH_BUMPING_VERSION,
     EXHAUSTED_FROM,
-    PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     TransactionMetadata,
 )
@@ -13,6 +11,7 @@ from ottla.coordinators.transaction.states import TransactionState
 from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded, Transaction
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION, PRODUCER_EPOCH_MAX
 
 HERE = frozenset((TopicPartition("t", 0),))
 LAST = ProducerIdentity(42, EXHAUSTED_FROM)

@@ -11,18 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.coordinators.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    PRODUCER_EPOCH_MAX,
-    ProducerIdentity,
-    TransactionMetadata,
-)
+from ottla.coordinators.transaction.metadata import ProducerIdentity, TransactionMetadata
 from ottla.coordinators.transaction.records import transaction_record, transaction_tombstone
 from ottla.coordinators.transaction.shard import TransactionShard
 from ottla.coordinators.transaction.states import PREPARED, PREVIOUS, TransactionState
 from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.producers import NO_PRODUCER_EPOCH, PRODUCER_EPOCH_MAX
 
 NAME = "id"
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]

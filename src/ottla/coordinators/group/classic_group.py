@@ -17,6 +17,7 @@ earliest deadline.
 
 from collections.abc import Iterable
 
+from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.coordinators.group.effects import (
     Effects,
     Fields,
@@ -37,7 +38,6 @@ from ottla.coordinators.group.requests import (
     sync_error,
 )
 from ottla.coordinators.group.states import TRANSITIONS, GroupState
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 
 # A member that has no id yet cannot send heartbeats; its join is given up after this.

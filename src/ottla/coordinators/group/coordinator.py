@@ -29,6 +29,7 @@ from ottla.coordinators.group.consumer.requests import (
     heartbeat_error,
 )
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
+from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinators.group.effects import Fields, Moment
 from ottla.coordinators.group.membership import Membership
 from ottla.coordinators.group.records import CoordinatorRecord
@@ -41,13 +42,11 @@ from ottla.coordinators.group.requests import (
     sync_error,
 )
 from ottla.coordinators.group.shard import (
-    STRING_BYTES_MAX,
     CommitRequest,
     Group,
     GroupShard,
     WantedOffset,
 )
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinators.group.turns import GroupLed, decision_key, group_key
 from ottla.coordinators.runtime import (
     TOO_LARGE,
@@ -66,6 +65,7 @@ from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import BrokerId
 from ottla.protocol.internal_topics import OFFSETS_TOPIC
+from ottla.protocol.primitives import STRING_BYTES_MAX
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 

@@ -33,16 +33,12 @@ from ottla.coordinators.topic import CoordinatorTopic, TopicCreator
 from ottla.coordinators.transaction.marker_writer import MarkerWriter
 from ottla.coordinators.transaction.markers import NO_LEADER, MarkerQueue, Owner
 from ottla.coordinators.transaction.metadata import (
-    EPOCH_BUMPING_VERSION,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NOBODY,
     ProducerIdentity,
     TransactionMetadata,
 )
 from ottla.coordinators.transaction.records import (
-    STRING_BYTES_MAX,
     transaction_record,
     transaction_tombstone,
 )
@@ -52,8 +48,10 @@ from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNee
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import BrokerId, TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, BrokerId, TopicPartition
 from ottla.protocol.internal_topics import TRANSACTION_TOPIC
+from ottla.protocol.primitives import STRING_BYTES_MAX
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION, NO_PRODUCER_EPOCH
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 

@@ -23,19 +23,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.coordinators.transaction.metadata import (
-    EPOCH_BUMPING_VERSION,
     EXHAUSTED_FROM,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NO_TIMESTAMP,
-    PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     TransactionMetadata,
 )
 from ottla.coordinators.transaction.states import EXPIRABLE, PREPARED, PREVIOUS, TransactionState
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
-from ottla.protocol.ids import TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, TopicPartition
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION, NO_PRODUCER_EPOCH, PRODUCER_EPOCH_MAX
 
 
 class ProducerIdNeeded(Exception):
