@@ -61,6 +61,7 @@ class Customers:
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self.asked: dict[int, Transfer] = {}
         self.acknowledged: set[int] = set()
+        self.refused: Counter[str] = Counter()
         self._chance = chance
         self._producer = Producer(
             {
@@ -85,10 +86,16 @@ class Customers:
                 bank.REQUESTS,
                 transfer.encode(),
                 partition=number % bank.PARTITIONS[bank.REQUESTS],
-                on_delivery=lambda error, _, n=number: error or self.acknowledged.add(n),
+                on_delivery=lambda error, _, n=number: self._on_delivery(error, n),
             )
             self._producer.poll(0)
         self._producer.flush(90)
+
+    def _on_delivery(self, error: KafkaError | None, number: int) -> None:
+        if error is None:
+            self.acknowledged.add(number)
+        else:
+            self.refused[error.name()] += 1
 
 
 class Auditor:
@@ -332,6 +339,7 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
         facts: dict[str, Any] = {
             "transfers": len(customers.asked),
             "acknowledged": len(customers.acknowledged),
+            "refused": dict(customers.refused),
             "audits": before_last,
             "faults": dict(misfortune.counts),
             "workers replaced": staff.replaced,
