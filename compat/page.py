@@ -28,8 +28,9 @@ NOT_OFFERED: dict[str, tuple[str, ...]] = {
     ),
     "kafkajs": ("consume", "groups/cooperative/*", "groups/consumer/*", "groups/*/static restart"),
     "aiokafka": ("groups/cooperative/*", "groups/consumer/*"),
-    "kafka-python": ("groups/cooperative/*", "groups/consumer/*"),
-    "franz-go": ("groups/consumer/*",),
+    "kafka-python": ("groups/consumer/*",),
+    # A member that will be back says so without its instance id, so no broker knows it again.
+    "franz-go": ("groups/consumer/static restart",),
 }
 
 CAPABILITIES: tuple[tuple[str, str], ...] = (
@@ -95,7 +96,10 @@ def _cell(client: str, pattern: str, listed: Sequence[str]) -> str:
     offered = [step for step in steps if is_offered(client, step)]
     if not offered:
         return "n/a"
-    return "yes" if all(step in listed for step in offered) else "not yet"
+    if any(step not in listed for step in offered):
+        return "not yet"
+    missing = [step.rpartition("/")[2] for step in steps if step not in offered]
+    return f"yes, no {', '.join(missing)}" if missing else "yes"
 
 
 def render(listed: Mapping[str, Sequence[str]]) -> str:

@@ -1,22 +1,29 @@
-"""kafka-python as a member of a group; see compat/groups.py."""
+"""kafka-python as a member of a group, by each of its protocols; see compat/groups.py."""
 
 from collections.abc import Iterable
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from compat.drivers import member
+
+ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     def __init__(self, reporter: member.Reporter) -> None:
         self._reporter = reporter
+        self._has: set[int] = set()
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._reporter.assigned([])
+        self._has.difference_update(one.partition for one in revoked)
+        self._reporter.assigned(self._has)
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._reporter.assigned(one.partition for one in assigned)
+        """Cooperatively only what is new is named."""
+        self._has.update(one.partition for one in assigned)
+        self._reporter.assigned(self._has)
 
 
 def main() -> None:
@@ -31,7 +38,7 @@ def main() -> None:
         auto_offset_reset="earliest",
         session_timeout_ms=asked["session_ms"],
         heartbeat_interval_ms=500,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        partition_assignment_strategy=[ASSIGNORS[asked["protocol"]]],
     )
     consumer.subscribe([asked["topic"]], listener=Listener(reporter))
     while not is_over.is_set():

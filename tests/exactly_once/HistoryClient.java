@@ -6,20 +6,26 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.InterruptException;
@@ -44,12 +50,17 @@ public final class HistoryClient {
 
     private static String bootstrap;
     private static int partitionsPerTopic;
+    private static int topics;
 
     private KafkaProducer<String, String> plain;
+    private KafkaProducer<String, String> pipelined;
     private KafkaProducer<String, String> producer;
     private KafkaConsumer<String, String> consumer;
     private String transactionalId;
     private ArrayNode steps;
+    private ArrayNode parts;
+    private boolean isMoved;
+    private ConsumerGroupMetadata membership;
 
     /** An end of an operation that is not a success. */
     private static final class Ended extends Exception {
@@ -63,6 +74,10 @@ public final class HistoryClient {
         }
     }
 
+    /** Partitions changed hands in the middle of an operation. */
+    private static final class Moved extends RuntimeException {
+    }
+
     private static final class IntendedAbort extends RuntimeException {
         private IntendedAbort() {
             super("intended");
@@ -72,6 +87,7 @@ public final class HistoryClient {
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
         partitionsPerTopic = Integer.parseInt(arguments[1]);
+        topics = Integer.parseInt(arguments[2]);
         Map<String, HistoryClient> clients = new HashMap<>();
         Map<String, ExecutorService> threads = new HashMap<>();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -89,6 +105,8 @@ public final class HistoryClient {
         ObjectNode answer = JSON.createObjectNode();
         answer.put("worker", worker);
         client.steps = JSON.createArrayNode();
+        client.parts = JSON.createArrayNode();
+        client.isMoved = false;
         try {
             boolean ends = client.perform(command);
             answer.put("outcome", "ok").put("error", "").put("ends", ends);
@@ -98,6 +116,7 @@ public final class HistoryClient {
             answer.put("outcome", "info").put("error", name(error)).put("ends", true);
         }
         answer.set("steps", client.steps);
+        answer.set("parts", client.parts);
         synchronized (System.out) {
             System.out.println(answer);
             System.out.flush();
@@ -114,6 +133,9 @@ public final class HistoryClient {
             case "open": open(command); return false;
             case "close": close(); return false;
             case "assign": assign(command.get("positions")); return false;
+            case "subscribe": subscribe(); return false;
+            case "rewind": rewind(); return false;
+            case "pipeline": pipeline(command.get("steps")); return false;
             case "everything": everything(command.get("positions")); return false;
             case "send":
             case "poll": alone(command); return false;
@@ -133,7 +155,10 @@ public final class HistoryClient {
     }
 
     private KafkaProducer<String, String> producer(String transactional) {
-        Properties settings = settings();
+        return producer(transactional, settings());
+    }
+
+    private KafkaProducer<String, String> producer(String transactional, Properties settings) {
         settings.put("enable.idempotence", "true");
         settings.put("delivery.timeout.ms", "3000");
         settings.put("max.block.ms", "2500");
@@ -145,27 +170,37 @@ public final class HistoryClient {
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
-    private KafkaConsumer<String, String> consumer(String group) {
+    private KafkaConsumer<String, String> consumer(String group, boolean isMember) {
         Properties settings = settings();
         settings.put("group.id", group);
         settings.put("isolation.level", "read_committed");
         settings.put("enable.auto.commit", "false");
-        settings.put("auto.offset.reset", "none");
+        settings.put("auto.offset.reset", isMember ? "earliest" : "none");
+        settings.put("session.timeout.ms", "6000");
+        settings.put("heartbeat.interval.ms", "500");
         settings.put("fetch.max.wait.ms", "50");
         return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 
     private void open(JsonNode command) throws Ended {
         transactionalId = command.get("transactional_id").asText();
-        consumer = consumer(command.get("group").asText());
+        JsonNode positions = command.get("positions");
+        consumer = consumer(command.get("group").asText(), positions.isNull());
         plain = producer(null);
+        Properties oneByOne = settings();
+        oneByOne.put("batch.size", "0");
+        pipelined = producer(null, oneByOne);
         producer = producer(transactionalId);
         try {
             producer.initTransactions();
         } catch (RuntimeException error) {
             throw new Ended("fail", name(error), true);
         }
-        assign(command.get("positions"));
+        if (positions.isNull()) {
+            subscribe();
+        } else {
+            assign(positions);
+        }
     }
 
     private void close() {
@@ -174,6 +209,7 @@ public final class HistoryClient {
         }
         producer.close(Duration.ZERO);
         plain.close(Duration.ZERO);
+        pipelined.close(Duration.ZERO);
         consumer.close(CLOSE);
         consumer = null;
     }
@@ -195,8 +231,36 @@ public final class HistoryClient {
         wanted.forEach(consumer::seek);
     }
 
+    private void subscribe() {
+        List<String> names = new ArrayList<>();
+        for (int topic = 0; topic < topics; topic++) {
+            names.add("history-" + topic);
+        }
+        membership = null;
+        consumer.unsubscribe();
+        consumer.subscribe(names, new ConsumerRebalanceListener() {
+            @Override
+            public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
+                // Asked for later, it may be that of nobody, and then nobody is fenced (KIP-447).
+                membership = consumer.groupMetadata();
+                isMoved = true;
+            }
+
+            @Override
+            public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
+                isMoved = true;
+            }
+        });
+    }
+
+    /** Go back to what the group has committed, or to the start. */
+    private void rewind() {
+        consumer.committed(consumer.assignment()).forEach((part, committed) ->
+            consumer.seek(part, committed == null ? 0 : committed.offset()));
+    }
+
     private void everything(JsonNode positions) {
-        consumer = consumer("final-reader-java");
+        consumer = consumer("final-reader-java", false);
         assign(positions);
         Map<TopicPartition, Long> ends = consumer.endOffsets(consumer.assignment());
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
@@ -212,6 +276,9 @@ public final class HistoryClient {
 
     private void poll(ArrayNode into) {
         ConsumerRecords<String, String> records = consumer.poll(POLL);
+        if (isMoved) {
+            throw new Moved();
+        }
         if (records.isEmpty()) {
             return;
         }
@@ -222,6 +289,46 @@ public final class HistoryClient {
                 got.addArray().add(record.offset()).add(Long.parseLong(record.value()));
             }
         }
+    }
+
+    /** Send all without waiting, each in a batch of its own. */
+    private void pipeline(JsonNode sends) throws Exception {
+        List<Future<RecordMetadata>> futures = new ArrayList<>();
+        for (JsonNode step : sends) {
+            try {
+                futures.add(pipelined.send(record(step)));
+            } catch (RuntimeException error) {
+                futures.add(CompletableFuture.failedFuture(error));
+            }
+        }
+        for (int index = 0; index < sends.size(); index++) {
+            JsonNode step = sends.get(index);
+            ObjectNode part = parts.addObject();
+            ArrayNode sent = part.putArray("steps").addArray().add("send").add(step.get(1)).add(step.get(2));
+            try {
+                sent.add(offset(futures.get(index), step));
+                part.put("outcome", "ok").put("error", "").put("ends", false);
+            } catch (ProducerFencedException | OutOfOrderSequenceException | AuthorizationException error) {
+                sent.addNull();
+                part.put("outcome", "fail").put("error", name(error)).put("ends", true);
+            } catch (InvalidProducerEpochException | UnknownTopicOrPartitionException error) {
+                sent.addNull();
+                part.put("outcome", "fail").put("error", name(error)).put("ends", false);
+            } catch (Exception error) {
+                sent.addNull();
+                part.put("outcome", "info").put("error", name(error)).put("ends", true);
+            }
+        }
+        for (JsonNode part : parts) {
+            if (part.get("ends").asBoolean()) {
+                throw new Ended("info", "pipeline", true);
+            }
+        }
+    }
+
+    private static ProducerRecord<String, String> record(JsonNode step) {
+        TopicPartition part = place(step.get(1).asInt());
+        return new ProducerRecord<>(part.topic(), part.partition(), null, step.get(2).asText());
     }
 
     private void step(KafkaProducer<String, String> with, JsonNode step) throws Exception {
@@ -236,19 +343,19 @@ public final class HistoryClient {
     }
 
     private long send(KafkaProducer<String, String> with, JsonNode step) throws Exception {
-        long value = step.get(2).asLong();
-        TopicPartition part = place(step.get(1).asInt());
-        ProducerRecord<String, String> record =
-            new ProducerRecord<>(part.topic(), part.partition(), null, String.valueOf(value));
+        return offset(with.send(record(step)), step);
+    }
+
+    private static long offset(Future<RecordMetadata> sent, JsonNode step) throws Exception {
         try {
-            return with.send(record).get(CALL_MS_MAX, TimeUnit.MILLISECONDS).offset();
+            return sent.get(CALL_MS_MAX, TimeUnit.MILLISECONDS).offset();
         } catch (ExecutionException error) {
             if (error.getCause() instanceof RuntimeException) {
                 throw (RuntimeException) error.getCause();
             }
             throw error;
         } catch (java.util.concurrent.TimeoutException error) {
-            throw new TimeoutException("nothing was said of " + value);
+            throw new TimeoutException("nothing was said of " + step.get(2));
         }
     }
 
@@ -332,7 +439,7 @@ public final class HistoryClient {
             }
         }
         if (!ends.isEmpty()) {
-            producer.sendOffsetsToTransaction(ends, consumer.groupMetadata());
+            producer.sendOffsetsToTransaction(ends, membership != null ? membership : consumer.groupMetadata());
         }
     }
 

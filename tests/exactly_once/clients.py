@@ -7,7 +7,9 @@ So a broker that says OUT_OF_ORDER_SEQUENCE_NUMBER, PRODUCER_FENCED or INVALID_P
 what it has stored will be found out. NOT_LEADER_OR_FOLLOWER, timeouts, lost connections and
 UNKNOWN_SERVER_ERROR say nothing (KAFKA-13574).
 
-An operation that did not succeed puts its consumer back to where it was before.
+An operation that did not succeed puts its consumer back to where it was before. A consumer that
+subscribes goes back to what its group has committed, and drops what it read while its partitions
+changed hands: within one operation it is not moved.
 
 Owned by one worker's thread each.
 """
@@ -15,13 +17,21 @@ Owned by one worker's thread each.
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from exactly_once.history import Key, Outcome, Pair, Poll, Send, Step
-from exactly_once.workload import Kind, Plan, PlannedSend, key_of, partition_of, topic_of
+from exactly_once.workload import (
+    TOPICS,
+    Kind,
+    Plan,
+    PlannedSend,
+    key_of,
+    partition_of,
+    topic_of,
+)
 
 # Short, so that pauses and restarts outlast them and leave outcomes unknown.
 TRANSACTION_TIMEOUT_MS = 4_000
@@ -37,6 +47,13 @@ FINAL_READ_S_MAX = 60.0
 # send_offsets_to_transaction: the group's coordinator that it remembers is no more. Without that
 # it does not connect again on its own, unless it is to hold connections to all brokers.
 KEEP_BROKERS = {"metadata.recovery.strategy": "none", "enable.sparse.connections": False}
+
+MEMBER = {
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 500,
+    "partition.assignment.strategy": "range",
+}
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED})
 # Definite, and the end of the producer.
@@ -55,8 +72,9 @@ class Identity:
 
     bootstrap: str
     transactional_id: str
+    worker: str
     group: str
-    positions: Mapping[Key, int]
+    positions: Mapping[Key, int] | None  # none for a member of the group, which is told
 
 
 @dataclass(frozen=True)
@@ -65,6 +83,7 @@ class Completion:
     steps: tuple[Step, ...] = ()
     error: str = ""
     ends_process: bool = False
+    parts: "tuple[Completion, ...]" = ()  # of a pipeline: one for each send
 
 
 class Client(Protocol):
@@ -77,6 +96,10 @@ class Client(Protocol):
 
 class NotDelivered(Exception):
     """librdkafka said nothing of a record for longer than it may."""
+
+
+class Moved(Exception):
+    """Partitions changed hands in the middle of a transaction."""
 
 
 def error_of(error: BaseException) -> KafkaError | None:
@@ -100,7 +123,7 @@ def _settings(bootstrap: str) -> dict[str, Any]:
     }
 
 
-def make_producer(bootstrap: str, transactional_id: str | None = None) -> Producer:
+def make_producer(bootstrap: str, transactional_id: str | None = None, **more: Any) -> Producer:
     settings = _settings(bootstrap)
     settings.update(
         {
@@ -108,6 +131,7 @@ def make_producer(bootstrap: str, transactional_id: str | None = None) -> Produc
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             "retry.backoff.ms": 50,
             "linger.ms": 0,
+            **more,
         }
     )
     if transactional_id is not None:
@@ -164,29 +188,116 @@ class LibrdkafkaClient:
     _steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        bootstrap = self.identity.bootstrap
-        self._consumer = make_consumer(bootstrap, self.identity.group)
+        bootstrap, positions = self.identity.bootstrap, self.identity.positions
         self._plain = make_producer(bootstrap)
+        self._pipelined = make_producer(bootstrap, **{"batch.num.messages": 1})
         self._producer = make_producer(bootstrap, self.identity.transactional_id)
         self._producer.init_transactions(CALL_S_MAX)
-        self._consumer.assign(partitions(self.identity.positions))
+        self._is_moved = False
+        self._membership: Any = None
+        if positions is None:
+            self._consumer = make_consumer(bootstrap, self.identity.group, **MEMBER)
+            self._subscribe()
+        else:
+            self._consumer = make_consumer(bootstrap, self.identity.group)
+            self._consumer.assign(partitions(positions))
 
     def close(self) -> None:
-        for producer in (self._producer, self._plain):
+        for producer in (self._producer, self._pipelined, self._plain):
             with contextlib.suppress(KafkaException):
                 producer.purge()
         self._consumer.close()
 
     def perform(self, plan: Plan, positions: Mapping[Key, int]) -> Completion:
         self._steps = []
+        is_member = self.identity.positions is None
         if plan.kind is Kind.ASSIGN:
-            self._consumer.assign(partitions(positions))
+            if is_member:
+                self._subscribe()
+            else:
+                self._consumer.assign(partitions(positions))
             return Completion(Outcome.OK)
+        if plan.kind is Kind.PIPELINE:
+            return self._pipeline(plan)
+        self._is_moved = False
         perform = self._transaction if plan.kind is Kind.TRANSACTION else self._alone
         completion = perform(plan)
-        if completion.outcome is not Outcome.OK and not completion.ends_process:
+        if completion.outcome is Outcome.OK or completion.ends_process:
+            return completion
+        if not is_member:
             self._consumer.assign(partitions(positions))
+            return completion
+        try:
+            self._rewind()
+        except KafkaException:
+            return replace(completion, ends_process=True)
         return completion
+
+    # A member of a group
+
+    def _subscribe(self) -> None:
+        self._consumer.unsubscribe()
+        self._consumer.subscribe(
+            list(TOPICS),
+            on_assign=self._on_assigned,
+            on_revoke=self._on_revoked,
+            on_lost=self._on_revoked,
+        )
+
+    def _on_assigned(self, consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        # Asked for later, it may be that of nobody, and then nobody is fenced (KIP-447).
+        self._membership = consumer.consumer_group_metadata()
+        self._is_moved = True
+
+    def _on_revoked(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self._is_moved = True
+
+    def _rewind(self) -> None:
+        """Go back to what is committed, or to the start."""
+        for at in self._consumer.committed(self._consumer.assignment(), CALL_S_MAX):
+            self._consumer.seek(TopicPartition(at.topic, at.partition, max(at.offset, 0)))
+
+    # Operations
+
+    def _pipeline(self, plan: Plan) -> Completion:
+        """Send all without waiting, each in a batch of its own."""
+        told: dict[int, tuple[KafkaError | None, int]] = {}
+        sends = [step for step in plan.steps if isinstance(step, PlannedSend)]
+        for step in sends:
+
+            def on_delivery(error: Any, message: Any, value: int = step.value) -> None:
+                told[value] = (error, message.offset())
+
+            try:
+                self._pipelined.produce(
+                    topic_of(step.key),
+                    str(step.value).encode(),
+                    partition=partition_of(step.key),
+                    on_delivery=on_delivery,
+                )
+            except KafkaException as error:
+                told[step.value] = (error.args[0], -1)  # it was not even queued
+        deadline = time.monotonic() + CALL_S_MAX
+        while len(told) < len(sends) and time.monotonic() < deadline:
+            with contextlib.suppress(KafkaException):  # fatal: each record is told why it failed
+                self._pipelined.poll(0.05)
+        parts = tuple(self._judged(step, told.get(step.value)) for step in sends)
+        worst = max((one.outcome for one in parts), key=list(Outcome).index)
+        return Completion(worst, ends_process=any(one.ends_process for one in parts), parts=parts)
+
+    def _judged(self, step: PlannedSend, told: tuple[KafkaError | None, int] | None) -> Completion:
+        if told is None:
+            return Completion(Outcome.INFO, (Send(step.key, step.value),), "NotDelivered", True)
+        error, offset = told
+        if error is None:
+            return Completion(Outcome.OK, (Send(step.key, step.value, offset),))
+        is_definite = error.code() in DEFINITE
+        return Completion(
+            Outcome.FAIL if is_definite else Outcome.INFO,
+            (Send(step.key, step.value),),
+            error.name(),
+            not is_definite or error.code() in DEFINITE_AND_FATAL,
+        )
 
     def _ended(
         self, outcome: Outcome, error: BaseException | str = "", *, ends: bool
@@ -200,6 +311,8 @@ class LibrdkafkaClient:
             self._step(self._plain, step)
         except NotDelivered as error:
             return self._ended(Outcome.INFO, error, ends=True)
+        except Moved as error:
+            return self._ended(Outcome.FAIL, error, ends=False)
         except KafkaException as error:
             kafka = error_of(error)
             code = kafka.code() if kafka is not None else None
@@ -223,6 +336,8 @@ class LibrdkafkaClient:
                 raise KafkaException(message.error())
             key = key_of(message.topic(), message.partition())
             pairs.setdefault(key, []).append((message.offset(), int(message.value())))
+        if self._is_moved:
+            raise Moved
         return Poll({key: tuple(got) for key, got in pairs.items()})
 
     def _transaction(self, plan: Plan) -> Completion:
@@ -239,7 +354,7 @@ class LibrdkafkaClient:
                 return self._abort("intended")
             self._send_offsets()
             rival = self._overtaken_by(plan.rival) if plan.rival is not None else None
-        except (KafkaException, NotDelivered) as error:
+        except (KafkaException, NotDelivered, Moved) as error:
             kafka = error_of(error)
             if kafka is not None and kafka.code() in DEFINITE_AND_FATAL:
                 return self._ended(Outcome.FAIL, error, ends=True)
@@ -266,7 +381,7 @@ class LibrdkafkaClient:
             for key, pairs in step.pairs.items()
         }
         if ends:
-            metadata = self._consumer.consumer_group_metadata()
+            metadata = self._membership or self._consumer.consumer_group_metadata()
             self._producer.send_offsets_to_transaction(partitions(ends), metadata, CALL_S_MAX)
 
     def _abort(self, why: str) -> Completion:

@@ -48,7 +48,12 @@ class Assign:
     keys: tuple[Key, ...]
 
 
-Step = Send | Poll | Assign
+@dataclass(frozen=True)
+class Subscribe:
+    """The consumer reads what its group gives it from now on."""
+
+
+Step = Send | Poll | Assign | Subscribe
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +91,9 @@ class Operation:
                 return step.keys
         return None
 
+    def subscribes(self) -> bool:
+        return any(isinstance(step, Subscribe) for step in self.steps)
+
     def __str__(self) -> str:
         return json.dumps(operation_to_json(self), separators=(",", ":"))
 
@@ -95,6 +103,8 @@ def step_to_json(step: Step) -> list[Any]:
         return ["send", step.key, step.value, step.offset]
     if isinstance(step, Assign):
         return ["assign", list(step.keys)]
+    if isinstance(step, Subscribe):
+        return ["subscribe"]
     return ["poll", {str(key): [list(pair) for pair in got] for key, got in step.pairs.items()}]
 
 
@@ -103,6 +113,8 @@ def step_from_json(data: list[Any]) -> Step:
         return Send(data[1], data[2], data[3])
     if data[0] == "assign":
         return Assign(tuple(data[1]))
+    if data[0] == "subscribe":
+        return Subscribe()
     pairs = {int(key): tuple((o, v) for o, v in got) for key, got in data[1].items()}
     return Poll(pairs)
 

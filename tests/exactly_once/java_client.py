@@ -5,6 +5,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from compat.toolchains import compile_java
 
 from exactly_once.clients import FINAL_READ_S_MAX, Completion, Identity
 from exactly_once.history import Key, Outcome, Poll, step_from_json
-from exactly_once.workload import PARTITIONS_PER_TOPIC, Kind, Plan, PlannedSend
+from exactly_once.workload import PARTITIONS_PER_TOPIC, TOPICS, Kind, Plan, PlannedSend
 
 SOURCE = Path(__file__).with_name("HistoryClient.java")
 ANSWER_S_MAX = 60.0
@@ -26,7 +27,7 @@ class JavaProcess:
 
     def __init__(self, bootstrap: str, log: Path) -> None:
         folder = compile_java(SOURCE)
-        arguments = (bootstrap, str(PARTITIONS_PER_TOPIC))
+        arguments = (bootstrap, str(PARTITIONS_PER_TOPIC), str(len(TOPICS)))
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(
@@ -78,8 +79,7 @@ class JavaProcess:
             said = self._log.read_text()[-LOG_CHARACTERS_MAX:]
             ended = self._process.poll()
             raise RuntimeError(f"the Java client ended with {ended}: {said}") from error
-        steps = tuple(step_from_json(step) for step in answer["steps"])
-        return Completion(Outcome(answer["outcome"]), steps, answer["error"], answer["ends"])
+        return _completion(answer)
 
     def read_everything(self, keys: Sequence[Key]) -> list[Poll]:
         done = self.ask("final", "everything", positions=dict.fromkeys(keys, 0))
@@ -88,15 +88,26 @@ class JavaProcess:
         return [step for step in done.steps if isinstance(step, Poll)]
 
 
+def _completion(answer: dict[str, Any]) -> Completion:
+    return Completion(
+        Outcome(answer["outcome"]),
+        tuple(step_from_json(step) for step in answer["steps"]),
+        answer["error"],
+        answer["ends"],
+        tuple(_completion(part) for part in answer.get("parts", ())),
+    )
+
+
 class JavaClient:
     def __init__(self, process: JavaProcess, identity: Identity) -> None:
-        self._process, self._worker = process, identity.group
+        self._process, self._worker = process, identity.worker
+        self._is_member = identity.positions is None
         opened = process.ask(
             self._worker,
             "open",
             transactional_id=identity.transactional_id,
             group=identity.group,
-            positions=dict(identity.positions),
+            positions=None if identity.positions is None else dict(identity.positions),
         )
         if opened.outcome is not Outcome.OK:
             self.close()
@@ -107,6 +118,8 @@ class JavaClient:
 
     def perform(self, plan: Plan, positions: Mapping[Key, int]) -> Completion:
         if plan.kind is Kind.ASSIGN:
+            if self._is_member:
+                return self._process.ask(self._worker, "subscribe")
             return self._process.ask(self._worker, "assign", positions=dict(positions))
         steps = [
             ["send", step.key, step.value] if isinstance(step, PlannedSend) else ["poll"]
@@ -119,6 +132,10 @@ class JavaClient:
             abort_before=plan.abort_before,
             rival=None if plan.rival is None else ["send", plan.rival.key, plan.rival.value],
         )
-        if done.outcome is not Outcome.OK and not done.ends_process:
+        if done.outcome is Outcome.OK or done.ends_process or plan.kind is Kind.PIPELINE:
+            return done
+        if not self._is_member:
             self._process.ask(self._worker, "assign", positions=dict(positions))
-        return done
+            return done
+        rewound = self._process.ask(self._worker, "rewind")
+        return done if rewound.outcome is Outcome.OK else replace(done, ends_process=True)

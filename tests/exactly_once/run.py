@@ -12,10 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.brokers import BrokerProcess, Missing
+from bench.brokers import BrokerProcess
 from bench.brokers import Kind as BrokerKind
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,7 +24,7 @@ from exactly_once import clients
 from exactly_once.checker import Verdict, check
 from exactly_once.clients import Client, Identity, LibrdkafkaClient
 from exactly_once.faults import Nemesis
-from exactly_once.history import Assign, Key, Operation, Outcome, Poll, Send, Step
+from exactly_once.history import Assign, Key, Operation, Outcome, Poll, Send, Step, Subscribe
 from exactly_once.java_client import JavaClient, JavaProcess
 from exactly_once.stable import Place, await_stable
 from exactly_once.workload import (
@@ -39,11 +39,15 @@ from exactly_once.workload import (
 )
 
 LIBRDKAFKA_WORKERS = 4
+# Beside two of librdkafka's, so that each reads what the other wrote.
 JAVA_WORKERS = 2
+GROUP = "history"
 OPEN_RETRY_S = 0.2
 JOIN_S_MAX = 120.0
 SAID_CHARACTERS_MAX = 150
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# Segments are rolled every few seconds, so that what a start finds lies in several.
+TOPIC_CONFIG = {"internal.segment.bytes": "8000"}
 OVERRIDES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "log.segment.bytes": str(1 << 20),
@@ -86,6 +90,7 @@ class Worker:
         self, number: int, seed: int, bootstrap: str, open_client: Open, recorder: Recorder
     ) -> None:
         self._name = f"history-{seed}-{number}"
+        self._is_member = number % 2 == 0  # half of them subscribe, all in one group
         self._bootstrap = bootstrap
         self._plans: Iterator[Plan] = plans(seed, number)
         self._open_client, self._recorder = open_client, recorder
@@ -113,9 +118,12 @@ class Worker:
         """
         process = self._recorder.new_process()
         name = f"{self._name}-{process}"
-        positions = self._assigned_positions()
+        positions = None if self._is_member else self._assigned_positions()
+        group = GROUP if self._is_member else self._name
         try:
-            client = self._open_client(Identity(self._bootstrap, name, self._name, positions))
+            client = self._open_client(
+                Identity(self._bootstrap, name, self._name, group, positions)
+            )
         except (KafkaException, ConnectionError):
             stop.wait(OPEN_RETRY_S)  # the broker may be down: that is the point
             return
@@ -125,22 +133,22 @@ class Worker:
             client.close()
 
     def _perform_plans(self, client: Client, process: int, stop: threading.Event) -> None:
-        self._recorder.add(process, (Assign(self._assigned),), Outcome.OK, time.monotonic_ns())
+        self._recorder.add(process, (self._begin(),), Outcome.OK, time.monotonic_ns())
         while not stop.is_set():
             plan = next(self._plans)
             if plan.kind is Kind.ASSIGN:
                 self._assigned = plan.keys
             began = time.monotonic_ns()
             done = client.perform(plan, self._assigned_positions())
-            steps = (Assign(plan.keys),) if plan.kind is Kind.ASSIGN else done.steps
-            self._recorder.add(
-                process,
-                steps,
-                done.outcome,
-                began,
-                done.error,
-                is_transaction=plan.kind is Kind.TRANSACTION,
-            )
+            for one in done.parts or (done,):
+                self._recorder.add(
+                    process,
+                    (self._begin(),) if plan.kind is Kind.ASSIGN else one.steps,
+                    one.outcome,
+                    began,
+                    one.error,
+                    is_transaction=plan.kind is Kind.TRANSACTION,
+                )
             if plan.rival is not None:  # which never tries to commit
                 sent = (Send(plan.rival.key, plan.rival.value),)
                 rival = self._recorder.new_process()
@@ -151,6 +159,9 @@ class Worker:
                         self._advance(step.pairs)
             if done.ends_process or done.outcome is Outcome.INFO:
                 return
+
+    def _begin(self) -> Step:
+        return Subscribe() if self._is_member else Assign(self._assigned)
 
     def _advance(self, pairs: Mapping[Key, tuple[tuple[int, int], ...]]) -> None:
         for key, got in pairs.items():
@@ -163,7 +174,6 @@ class Result:
     faults: Counter[str]
     verdict: Verdict
     stuck: dict[Place, tuple[int, int]]  # last stable offset and end of what never became stable
-    notes: list[str] = field(default_factory=list)
 
     def said(self) -> Counter[str]:
         """How often clients were told what; numbers are left out, so that like meets like."""
@@ -190,7 +200,6 @@ class Result:
             f"{len(self.operations):,} operations {dict(outcomes)}, {transactions:,} of them "
             f"transactions; {len(sends):,} sends, {acknowledged:,} acknowledged",
             f"faults: {dict(self.faults)}",
-            *self.notes,
             *(f"  {count:>6} {said}" for said, count in self.said().most_common(25)),
             str(self.verdict),
         ]
@@ -202,7 +211,7 @@ class Result:
 def _create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics(
-        [NewTopic(topic, PARTITIONS_PER_TOPIC, 1) for topic in TOPICS]
+        [NewTopic(topic, PARTITIONS_PER_TOPIC, 1, config=TOPIC_CONFIG) for topic in TOPICS]
     ).values():
         future.result(30)
 
@@ -213,23 +222,21 @@ def _join(thread: threading.Thread, what: str) -> None:
         raise TimeoutError(f"{what} did not end within {JOIN_S_MAX:.0f} s")
 
 
-def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float) -> Result:
+def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float, with_java: bool) -> Result:
+    """Raises Missing where this machine has no Java, or no broker of this kind."""
     recorder = Recorder()
-    notes: list[str] = []
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(kind, directory, OVERRIDES, SMALL_JVM))
         broker.format()
         broker.start()
         _create_topics(broker.bootstrap)
         java: JavaProcess | None = None
-        try:
-            java = stack.enter_context(JavaProcess(broker.bootstrap, directory / "java.log"))
-        except Missing as reason:
-            notes.append(f"without Java clients: {reason}")
         openers: list[Open] = [LibrdkafkaClient] * LIBRDKAFKA_WORKERS
-        if java is not None:
-            process = java
-            openers += [lambda identity: JavaClient(process, identity)] * JAVA_WORKERS
+        if with_java:
+            process = java = stack.enter_context(
+                JavaProcess(broker.bootstrap, directory / "java.log")
+            )
+            openers[JAVA_WORKERS:] = [lambda one: JavaClient(process, one)] * JAVA_WORKERS
         workers = [
             Worker(number, seed, broker.bootstrap, opener, recorder)
             for number, opener in enumerate(openers, start=1)
@@ -247,7 +254,7 @@ def run(kind: BrokerKind, directory: Path, *, seed: int, seconds: float) -> Resu
             for poll in polls:
                 recorder.add(process_number, (poll,), Outcome.OK, time.monotonic_ns())
     faults = Counter({fault.value: count for fault, count in nemesis.counts.items()})
-    return Result(recorder.operations, faults, check(recorder.operations), stuck, notes)
+    return Result(recorder.operations, faults, check(recorder.operations), stuck)
 
 
 def _work_under_faults(workers: list[Worker], nemesis: Nemesis, seconds: float) -> None:

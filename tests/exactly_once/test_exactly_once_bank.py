@@ -1,4 +1,4 @@
-"""The bank loses and makes no money while its broker and its workers are killed.
+"""The bank loses and makes no money while its broker and its workers die and come back.
 
 OTTLA_BANK_S says for how long (45 s in `make test`), OTTLA_SEED when what dies,
 OTTLA_HISTORY_BROKER=kafka which broker.
@@ -34,7 +34,7 @@ from exactly_once import bank
 from exactly_once.bank import Books, Transfer
 from exactly_once.clients import KEEP_BROKERS
 from exactly_once.conftest import Report
-from exactly_once.run import OVERRIDES, SMALL_JVM
+from exactly_once.run import OVERRIDES, SMALL_JVM, TOPIC_CONFIG
 from exactly_once.stable import await_stable
 
 SECONDS = float(os.environ.get("OTTLA_BANK_S", "45"))
@@ -44,6 +44,14 @@ WORKERS = 3
 TRANSFERS_PER_S = 150
 DRAIN_S_MAX = 120.0
 AUDITS_MIN = 5
+# What befalls them, and how often.
+FAULTS = {
+    "kill broker": 20,
+    "restart broker": 10,
+    "kill worker": 30,
+    "pause worker": 30,
+    "pause broker": 10,
+}
 BANK_OVERRIDES = {**OVERRIDES, "group.min.session.timeout.ms": "500"}
 
 
@@ -53,6 +61,7 @@ class Customers:
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self.asked: dict[int, Transfer] = {}
         self.acknowledged: set[int] = set()
+        self.refused: Counter[str] = Counter()
         self._chance = chance
         self._producer = Producer(
             {
@@ -77,10 +86,16 @@ class Customers:
                 bank.REQUESTS,
                 transfer.encode(),
                 partition=number % bank.PARTITIONS[bank.REQUESTS],
-                on_delivery=lambda error, _, n=number: error or self.acknowledged.add(n),
+                on_delivery=lambda error, _, n=number: self._on_delivery(error, n),
             )
             self._producer.poll(0)
         self._producer.flush(90)
+
+    def _on_delivery(self, error: KafkaError | None, number: int) -> None:
+        if error is None:
+            self.acknowledged.add(number)
+        else:
+            self.refused[error.name()] += 1
 
 
 class Auditor:
@@ -186,7 +201,7 @@ class Staff:
 
 
 class Misfortune:
-    """kill -9 and SIGSTOP, of the broker and of workers."""
+    """kill -9 and SIGSTOP, of the broker and of workers, and restarts in order."""
 
     def __init__(self, broker: BrokerProcess, staff: Staff, chance: random.Random) -> None:
         self.counts: Counter[str] = Counter()
@@ -196,9 +211,9 @@ class Misfortune:
     def run(self, stop: threading.Event) -> None:
         try:
             self._befall("kill broker", stop)
+            self._befall("restart broker", stop)
             while not stop.wait(self._chance.uniform(0.5, 3.0)):
-                what = ("kill broker", "kill worker", "pause worker", "pause broker")
-                self._befall(self._chance.choices(what, (25, 35, 30, 10))[0], stop)
+                self._befall(self._chance.choices(list(FAULTS), list(FAULTS.values()))[0], stop)
                 self._staff.replace_the_dead()
         except Exception as error:  # noqa: BLE001 - raised again by whoever joins the thread
             self.failure = error
@@ -206,11 +221,11 @@ class Misfortune:
 
     def _befall(self, what: str, stop: threading.Event) -> None:
         number = self._chance.randrange(WORKERS)
-        if what == "kill broker":
+        if what in ("kill broker", "restart broker"):
             stop.wait(2.0)
             if self._broker.exit_code() is not None:
                 raise RuntimeError(f"the broker ended by itself: {self._broker.exit_code()}")
-            self._broker.kill()
+            self._broker.kill() if what == "kill broker" else self._broker.stop()
             self._broker.start()
         elif what == "kill worker":
             self._staff.signal(number, signal.SIGKILL)
@@ -228,7 +243,9 @@ class Misfortune:
 
 def _open_bank(bootstrap: str) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    topics = [NewTopic(name, count, 1) for name, count in bank.PARTITIONS.items()]
+    topics = [
+        NewTopic(name, count, 1, config=TOPIC_CONFIG) for name, count in bank.PARTITIONS.items()
+    ]
     for future in admin.create_topics(topics).values():
         future.result(30)
     return admin
@@ -322,6 +339,7 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
         facts: dict[str, Any] = {
             "transfers": len(customers.asked),
             "acknowledged": len(customers.acknowledged),
+            "refused": dict(customers.refused),
             "audits": before_last,
             "faults": dict(misfortune.counts),
             "workers replaced": staff.replaced,

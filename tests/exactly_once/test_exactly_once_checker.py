@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exactly_once import cycles, history
 from exactly_once.checker import Anomaly, check
-from exactly_once.history import Assign, Operation, Outcome, Pair, Poll, Send, Step
+from exactly_once.history import Assign, Operation, Outcome, Pair, Poll, Send, Step, Subscribe
 
 OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
 
@@ -207,13 +207,25 @@ def three_sends() -> Story:
 def test_skip_between_polls_of_a_process() -> None:
     story = three_sends().add(3, poll((0, 10))).add(3, poll((2, 12)))
     assert story.bad() == {Anomaly.POLL_SKIP}
-    assert not check(story.operations, with_subscribe=True).bad
 
 
 def test_reversal_between_polls_of_a_process() -> None:
     story = three_sends().add(3, poll((0, 10), (1, 11))).add(3, poll((1, 11), (2, 12)))
     assert story.bad() == {Anomaly.NONMONOTONIC_POLL}
-    assert not check(story.operations, with_subscribe=True).bad
+
+
+def test_a_process_that_subscribes_may_be_moved_between_its_polls_and_no_other() -> None:
+    story = three_sends().add(3, Subscribe())
+    story.add(3, poll((0, 10))).add(3, poll((2, 12))).add(3, poll((1, 11), (2, 12)))
+    assert story.bad() == set()
+    story.add(4, poll((0, 10))).add(4, poll((2, 12)))
+    assert story.bad() == {Anomaly.POLL_SKIP}
+
+
+def test_within_one_operation_a_process_that_subscribes_is_not_moved() -> None:
+    story = three_sends().add(3, Subscribe())
+    story.add(3, poll((0, 10)), poll((2, 12)))
+    assert story.bad() == {Anomaly.INT_POLL_SKIP}
 
 
 @pytest.mark.parametrize("outcome", [FAIL, INFO])

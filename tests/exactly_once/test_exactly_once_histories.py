@@ -22,14 +22,15 @@ OPERATIONS_PER_S_MIN = 2
 
 
 @pytest.mark.timeout(SECONDS + 400)
-def test_histories_of_librdkafka_and_java_hold_no_anomaly(
-    tmp_path: Path, kept: Path, report: Report
+@pytest.mark.parametrize("clients", ["librdkafka", "java"])
+def test_histories_hold_no_anomaly(
+    clients: str, tmp_path: Path, kept: Path, report: Report
 ) -> None:
     try:
-        result = run(BROKER, tmp_path, seed=SEED, seconds=SECONDS)
+        result = run(BROKER, tmp_path, seed=SEED, seconds=SECONDS, with_java=clients == "java")
     except Missing as reason:
-        pytest.skip(str(reason))
-    name = f"history-{BROKER}-{SEED}"
+        pytest.skip(f"{clients}: {reason}")
+    name = f"history-{BROKER}-{clients}-{SEED}"
     summary = f"seed {SEED}, {SECONDS:.0f} s: {result.summary()}"
     if result.verdict.bad or result.stuck or result.never_said():
         history.save(kept / f"{name}.jsonl", result.operations)

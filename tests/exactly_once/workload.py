@@ -1,17 +1,18 @@
-"""What workers are asked to do: unique values, alone or in transactions of one to four steps.
+"""What workers are asked to do: unique values, alone, in a row, or in transactions.
 
-A plan is drawn from a seed; what becomes of it is up to clients, broker and faults. Values
-are unique across the run: a worker counts within its own range. Now and then a transaction is
-aborted on purpose, or is overtaken: before it commits, a rival takes its transactional id and
-sends a value in a transaction of its own. The commit must then fail, and must not commit the
-rival's, which aborts.
+A plan is drawn from a seed; what becomes of it is up to clients, broker and faults. Some values are
+sent to one partition without waiting for those before them: a batch each, as many in flight as a
+client may have. A transaction has one to four steps. Values are unique across the run: a worker
+counts within its own range. Now and then a transaction is aborted on purpose, or is overtaken:
+before it commits, a rival takes its transactional id and sends a value in a transaction of its own.
+The commit must then fail, and must not commit the rival's, which aborts.
 
 Pure: a seed in, plans out.
 """
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from exactly_once.history import Key
@@ -19,6 +20,7 @@ from exactly_once.history import Key
 KEYS = 8
 PARTITIONS_PER_TOPIC = 2
 STEPS_MAX = 4
+PIPELINED = (10, 60)
 VALUES_PER_WORKER = 10_000_000
 ABORT_CHANCE = 1 / 12
 OVERTAKE_CHANCE = 1 / 40
@@ -42,6 +44,7 @@ TOPICS = tuple(dict.fromkeys(topic_of(key) for key in range(KEYS)))
 
 class Kind(StrEnum):
     SEND = "send"
+    PIPELINE = "pipeline"
     POLL = "poll"
     TRANSACTION = "transaction"
     ASSIGN = "assign"
@@ -83,9 +86,13 @@ def plans(seed: int, worker: int) -> Iterator[Plan]:
             yield Plan(Kind.ASSIGN, keys=tuple(sorted(chance.sample(range(KEYS), count))))
             continue
         dice = chance.random()
-        if dice < 0.35:
+        if dice < 0.15:
             yield Plan(Kind.SEND, (send(),))
         elif dice < 0.45:
+            first = send()
+            others = [replace(send(), key=first.key) for _ in range(chance.randint(*PIPELINED) - 1)]
+            yield Plan(Kind.PIPELINE, (first, *others))
+        elif dice < 0.55:
             yield Plan(Kind.POLL, (PlannedPoll(),))
         else:
             steps = tuple(

@@ -162,6 +162,7 @@ def live_through_a_group(talk: Talk, version: int) -> None:
     for who in ("nobody", member):
         leaving = {"member_id": who, "group_instance_id": None, "reason": None}
         talk.ask(ApiKey.LEAVE_GROUP, leave, group_id=group, member_id=who, members=[leaving])
+    described["include_authorized_operations"] = True
     talk.ask(ApiKey.DESCRIBE_GROUPS, at(ApiKey.DESCRIBE_GROUPS), **described)
     for state in ("empty", "Stable"):
         list_group(talk, at(ApiKey.LIST_GROUPS), group, states_filter=[state])

@@ -38,6 +38,7 @@ CONVERSATIONS = [
     said.add_what_cannot_be_added,
     said.commit_offsets_that_must_not_be,
     said.commit_offsets_of_members,
+    said.commit_offsets_of_consumer_members,
     said.write_markers,
     said.delete_under_an_open_transaction,
 ]

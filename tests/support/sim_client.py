@@ -1,7 +1,7 @@
-"""A Kafka client inside the simulation: one connection, requests one after another."""
+"""A Kafka client inside the simulation: one connection, requests in their order."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import pack, unpack_from
 from typing import Any
 
@@ -67,20 +67,55 @@ class SimClient:
             self.disconnect()
             raise
 
+    async def ask_all(
+        self,
+        key: ApiKey,
+        version: int,
+        requests: Sequence[Mapping[str, Any]],
+        seconds_max: float = 5.0,
+    ) -> list[Any]:
+        """Send all without waiting; the answers of the first ones, of how many is not known."""
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            stream = await self._connected()
+            first_id = self._correlation_id + 1
+            for fields in requests:
+                self._send(stream, key, version, fields)
+            for correlation_id in range(first_id, first_id + len(requests)):
+                answers.append(await self._receive(stream, key, version, correlation_id))
+
+        try:
+            await asyncio.wait_for(ask(), seconds_max)
+        except (ConnectionError, TimeoutError):
+            self.disconnect()
+        return answers
+
     async def _ask(self, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+        stream = await self._connected()
+        self._send(stream, key, version, fields)
+        return await self._receive(stream, key, version, self._correlation_id)
+
+    async def _connected(self) -> _Stream:
         if self._stream is None:
             stream = _Stream()
             await self._runtime.network.connect(lambda: stream, *self._address)
             self._stream = stream
+        return self._stream
+
+    def _send(self, stream: _Stream, key: ApiKey, version: int, fields: Mapping[str, Any]) -> None:
         self._correlation_id += 1
         body = encode_request(key, version, self._correlation_id, "sim", fields)
-        if self._stream.transport is None or self._stream.is_lost:
+        if stream.transport is None or stream.is_lost:
             raise ConnectionError("the broker is gone")
-        self._stream.transport.write(pack(">i", len(body)) + body)
-        frame = await self._stream.frame()
-        correlation_id, entity = decode_response(key, version, memoryview(frame))
-        if correlation_id != self._correlation_id:
-            raise AssertionError(f"answer {correlation_id} to request {self._correlation_id}")
+        stream.transport.write(pack(">i", len(body)) + body)
+
+    async def _receive(
+        self, stream: _Stream, key: ApiKey, version: int, correlation_id: int
+    ) -> Any:
+        found, entity = decode_response(key, version, memoryview(await stream.frame()))
+        if found != correlation_id:
+            raise AssertionError(f"answer {found} to request {correlation_id}")
         return entity
 
     def disconnect(self) -> None:

@@ -603,6 +603,41 @@ def commit_offsets_of_members(talk: Talk) -> None:
     speaker.fetch_offsets(group)
 
 
+def commit_offsets_of_consumer_members(talk: Talk) -> None:
+    """KIP-447 where the group is one of KIP-848: producers hear of generations, not of epochs."""
+    speaker = Speaker(talk, "epochs", "epochs")
+    group, member = talk.name("epoch-group"), "member-of-an-epoch"
+    talk.quietly(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=GROUP_TYPE)
+    beat = {
+        "group_id": group,
+        "member_id": member,
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 30_000,
+        "subscribed_topic_names": [speaker.topic],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    joined = talk.quietly(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
+    speaker.init(5)
+    for version in (3, 5):
+        if version == 3:
+            speaker.add_offsets(3, group)
+        for who, epoch in (
+            (member, joined.member_epoch),
+            (member, joined.member_epoch + 1),
+            (member, joined.member_epoch - 1),
+            (member, -1),
+            ("nobody", joined.member_epoch),
+            ("", -1),
+        ):
+            speaker.commit_offsets(version, group, member_id=who, generation_id=epoch)
+        speaker.end(4 if version == 3 else 5, is_commit=version == 5)
+    speaker.fetch_offsets(group)
+
+
 def write_markers(talk: Talk) -> None:
     """As an administrator who aborts what nobody else will, and as a coordinator that is late."""
     speaker = Speaker(talk, "markers", "markers")

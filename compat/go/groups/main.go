@@ -72,10 +72,11 @@ func main() {
 		cancel()
 	}()
 	report := &reporter{has: map[int32]bool{}}
-	balancer := kgo.CooperativeStickyBalancer()
-	if wanted.Protocol == "eager" {
-		balancer = kgo.RangeBalancer()
-	}
+	balancer := map[string]kgo.GroupBalancer{
+		"eager":       kgo.RangeBalancer(),
+		"cooperative": kgo.CooperativeStickyBalancer(),
+		"consumer":    kgo.StickyBalancer(), // by this name it asks the server for uniform
+	}[wanted.Protocol]
 	lost := func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 		if len(partitions) > 0 {
 			report.change(partitions, false)
@@ -95,6 +96,9 @@ func main() {
 		}),
 		kgo.OnPartitionsRevoked(lost),
 		kgo.OnPartitionsLost(lost),
+	}
+	if wanted.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
 	}
 	if wanted.Instance != nil {
 		options = append(options, kgo.InstanceID(*wanted.Instance))

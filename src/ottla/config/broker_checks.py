@@ -13,6 +13,13 @@ from ottla.config.listeners import NON_ROUTABLE_HOST
 
 DEDUPE_BYTES_PER_THREAD_MIN: Final = 1024 * 1024
 COMPRESSION_CODECS: Final = range(5)
+# By name, and by the class that Apache Kafka has for it. Other classes are not there to be loaded.
+CONSUMER_ASSIGNORS: Final[Mapping[str, str]] = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 
 
 def _require(holds: bool, sentence: str) -> None:
@@ -86,6 +93,11 @@ def _check_group_bounds(decided: Mapping[str, Any]) -> None:
     _require(
         "classic" in decided["group_coordinator_rebalance_protocols"],
         "group.coordinator.rebalance.protocols must contain classic",
+    )
+    unknown = [one for one in decided["group_consumer_assignors"] if one not in CONSUMER_ASSIGNORS]
+    _require(
+        not unknown,
+        f"group.consumer.assignors must name uniform and range alone, not {', '.join(unknown)}",
     )
     _require(
         decided["offsets_topic_compression_codec"] in COMPRESSION_CODECS,

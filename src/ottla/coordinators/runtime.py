@@ -20,9 +20,9 @@ once; the outcome of a write is reported exactly once; a shard of an old epoch i
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.metadata.delta import MetadataDelta
 from ottla.protocol.batches import (
@@ -38,7 +38,7 @@ from ottla.protocol.batches import (
 )
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import BrokerId, Epoch, Offset
+from ottla.protocol.ids import NO_PRODUCER_ID, BrokerId, Epoch, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
@@ -49,7 +49,6 @@ from ottla.storage.slices import LogSlice
 
 log = logging.getLogger(__name__)
 
-NO_PRODUCER_ID = -1
 NOT_WRITTEN = -1
 # Records replayed before others get their turn on the loop: well under a millisecond.
 REPLAY_SLICE_RECORDS = 200
@@ -70,7 +69,7 @@ _RETRY = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
-_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
+TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 _MOVED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 
 
@@ -93,7 +92,12 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
+T = TypeVar("T")
 OnDone = Callable[[ErrorCode], None]
+WriteKey: TypeAlias = tuple[str, str]
+"""What is written, and of whom: by this, writes that are under way are counted."""
+
+_MARKERS: WriteKey = ("marker", "")
 
 
 class Phase(Enum):
@@ -136,7 +140,7 @@ class _Write:
 
     def __init__(
         self,
-        key: str,
+        key: WriteKey,
         records: Sequence[KeyValue],
         on_done: OnDone,
         producer_id: int = NO_PRODUCER_ID,
@@ -169,7 +173,7 @@ class Led(Generic[S]):
         self.epoch = epoch
         self.shard = shard
         self.phase = Phase.LOADING
-        self.in_flight: Counter[str] = Counter()  # writes per key that are not committed yet
+        self.in_flight: Counter[WriteKey] = Counter()  # writes that are not committed yet
         self.writes: deque[_Write] = deque()
         self.gathered: list[_Write] = []  # not in the log yet
         self.on_landed: list[asyncio.Future[None]] = []  # told when a write is no longer in flight
@@ -310,7 +314,7 @@ class CoordinatorRuntime(Generic[S]):
     def write(
         self,
         led: Led[S],
-        key: str,
+        key: WriteKey,
         records: Sequence[KeyValue],
         on_done: OnDone,
         *,
@@ -341,7 +345,9 @@ class CoordinatorRuntime(Generic[S]):
         led.in_flight[key] += 1
         self._replay_when_committed(led, [write])
 
-    def gather(self, led: Led[S], key: str, records: Sequence[KeyValue], on_done: OnDone) -> None:
+    def gather(
+        self, led: Led[S], key: WriteKey, records: Sequence[KeyValue], on_done: OnDone
+    ) -> None:
         """As `write`, in one batch with others that come soon, if the settings let it wait."""
         linger_ms = self._settings().linger_ms
         if not linger_ms or len(records) > GATHERED_RECORDS_MAX or not records:
@@ -365,7 +371,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             appended = self._append(led, [one for write in writes for one in write.records])
         except KafkaError as error:
-            if error.code in _TOO_LARGE and len(writes) > 1:
+            if error.code in TOO_LARGE and len(writes) > 1:
                 for write in writes:
                     led.gathered = [write]
                     self._write_gathered(led)
@@ -381,7 +387,7 @@ class CoordinatorRuntime(Generic[S]):
     def write_marker(self, led: Led[S], marker: EndMarker, on_done: OnDone) -> None:
         """End a transaction that has records in this partition; errors are the log's own."""
         self._write_gathered(led)
-        write = _Write("", (), on_done, marker=marker)
+        write = _Write(_MARKERS, (), on_done, marker=marker)
         try:
             self._check_served(led)
             appended = led.partition.append_guarded(
@@ -544,6 +550,11 @@ class CoordinatorRuntime(Generic[S]):
             await done
         finally:
             operation.cancel()
+
+
+def answer(future: "asyncio.Future[T]") -> T | Awaitable[T]:
+    """The answer itself where there is one already: no task is needed for it."""
+    return future.result() if future.done() else future
 
 
 def client_error(code: ErrorCode) -> ErrorCode:

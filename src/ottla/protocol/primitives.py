@@ -9,6 +9,9 @@ from struct import Struct
 
 CompactEndpoint = tuple[int, str, int, str | None]  # (node id, host, port, rack)
 
+# As long as a string can be whose length takes 16 bits.
+STRING_BYTES_MAX = 2**15 - 1
+
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 

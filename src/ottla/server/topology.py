@@ -21,11 +21,16 @@ def endpoint(broker: BrokerImage, listener: str) -> tuple[str, int] | None:
 
 
 def broker_fields(image: MetadataImage, listener: str, *, fenced: bool = False) -> list[Any]:
-    """The brokers that this listener's clients can reach; `fenced` adds those out of service."""
+    """The brokers that this listener's clients can reach; `fenced` adds those out of service.
+
+    If all are out of service so is whoever answers, which is about to go and will be back. A client
+    that is told of nobody may forget it for good: librdkafka does.
+    """
     found = []
+    is_nobody_left = all(broker.fenced for broker in image.brokers.values())
     for broker in image.brokers.values():
         address = endpoint(broker, listener)
-        if address is not None and (fenced or not broker.fenced):
+        if address is not None and (fenced or is_nobody_left or not broker.fenced):
             found.append(
                 {
                     "node_id": broker.broker_id,

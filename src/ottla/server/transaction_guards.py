@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordinators.transaction.metadata import EPOCH_BUMPING_VERSION, ProducerIdentity
+from ottla.coordinators.transaction.metadata import ProducerIdentity
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION
 from ottla.server.services import Services
 from ottla.storage.core.producer_state import NO_VERIFICATION_GUARD
 

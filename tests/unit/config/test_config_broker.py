@@ -152,6 +152,7 @@ def test_connection_limits_of_hosts_are_parsed() -> None:
         ({"max.connections.per.ip": "0"}, "max.connections.per.ip can be 0 only with"),
         ({"connections.max.idle.ms": "100"}, "connection.failed.authentication.delay.ms must be"),
         ({"group.consumer.session.timeout.ms": "5"}, "group.consumer.session.timeout.ms must lie"),
+        ({"group.consumer.assignors": "range,com.acme.MyAssignor"}, "not com.acme.MyAssignor"),
         ({"offsets.topic.compression.codec": "5"}, "offsets.topic.compression.codec must be"),
         ({"log.segment.bytes": "1"}, "log.segment.bytes must be at least 1048576, not '1'"),
     ],

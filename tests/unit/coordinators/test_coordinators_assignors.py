@@ -13,8 +13,6 @@ from ottla.coordinators.group.consumer.assignors import (
     assign_uniform,
 )
 from ottla.coordinators.group.consumer.member import Target
-from ottla.coordinators.group.consumer.regexes import compile_regex
-from ottla.protocol.errors import ErrorCode, KafkaError
 
 TOPICS = [UUID(int=number).bytes for number in range(4)]
 A, B = TOPICS[:2]
@@ -126,29 +124,3 @@ def test_range_takes_static_members_first() -> None:
         "z": {A: frozenset((0, 1))},
         "a": {A: frozenset((2,))},
     }
-
-
-@pytest.mark.parametrize(
-    ("regex", "matching", "other"),
-    [
-        ("orders.*", "orders-eu", "my-orders"),
-        (r"\Qa.b\E[0-9]+", "a.b12", "axb1"),
-        (r"[\pL_]+", "a_b", "a1"),
-        ("[[:alpha:]]+", "ab", "a1"),
-        ("(?<x>a|b)c", "bc", "cc"),
-        ("[]a]+", "]a", "b"),
-        (r"a\z", "a", "b"),
-    ],
-)
-def test_expressions_match_whole_names(regex: str, matching: str, other: str) -> None:
-    assert compile_regex(regex).fullmatch(matching)
-    assert not compile_regex(regex).fullmatch(other)
-
-
-@pytest.mark.parametrize(
-    "regex", ["[", "(", "*", "a**", "(?=a)", r"(a)\1", "(a|a)*b", "((x*))+", "a{1001}", "x" * 5000]
-)
-def test_expressions_that_are_wrong_or_could_take_for_ever_are_refused(regex: str) -> None:
-    with pytest.raises(KafkaError) as raised:
-        compile_regex(regex)
-    assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

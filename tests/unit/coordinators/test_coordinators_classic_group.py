@@ -454,6 +454,27 @@ def test_loaded_group_is_stable_with_its_leader_and_gives_members_a_session() ->
     assert again.replies[0][1]["assignment"] == b"2"
 
 
+def test_a_loaded_group_above_a_lowered_limit_rebalances_and_the_last_to_rejoin_go() -> None:
+    scene = Scene()
+    members = dict(zip(("one", "two", "three"), scene.stable("one", "two", "three"), strict=True))
+    recorded = scene.group.recorded
+    assert recorded is not None
+    scene.group = ClassicGroup("g", GroupLimits(0, 2), 0)
+    scene.group.replay(recorded)
+    scene.group.on_loaded(scene.now)
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    assert scene.group.wake_at_ms == scene.time_ms + SESSION_MS
+    generation = scene.group.generation
+    scene.group.check_commit(members["one"], None, generation, scene.now)
+    for name in ("two", "one"):
+        assert scene.join(name, members[name]) is None
+    refused = scene.join("three", members["three"])
+    assert refused is not None
+    assert refused["error_code"] is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert scene.answers["one"]["generation_id"] == generation + 1
+    assert len(scene.group.members) == 2
+
+
 def test_every_state_is_left_only_by_its_transitions() -> None:
     assert set(TRANSITIONS) == set(GroupState)
     group = ClassicGroup("g", GroupLimits(), 0)

@@ -17,9 +17,10 @@ from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Co
 from ottla.coordinators.group.consumer_protocol import encode_assignment, parse_assignment
 from ottla.coordinators.group.effects import Fields, Moment
 from ottla.coordinators.group.membership import Membership
+from ottla.coordinators.group.records import OffsetKey, offset_tombstone
 from ottla.coordinators.group.requests import GroupLimits, JoinRequest, SyncRequest
 from ottla.coordinators.group.shard import GroupShard
-from ottla.coordinators.group.turns import GroupLed
+from ottla.coordinators.group.turns import GroupLed, group_key
 from ottla.coordinators.runtime import CoordinatorRuntime, LoadSettings
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode
@@ -150,6 +151,19 @@ def test_nobody_is_told_before_the_log_has_it_and_the_next_decision_waits(tmp_pa
         assert len(led.in_flight) == 1, "the second decision is under way now, and not before"
         world.follow()
         assert partitions(await heard(second)) == [], "the first one still has them"
+
+    in_a_world(tmp_path, test)
+
+
+def test_no_group_waits_for_another_whatever_its_name_is(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        led = await world.lead(ME, FOLLOWER)
+        others = ("", "state of g", "decision of g", "decision g", "decisiong")
+        for other in others:
+            record = offset_tombstone(OffsetKey(other, "t", 0))
+            world.shards.write(led, group_key(other), [record], lambda _: None)
+        world.members.consumer_heartbeat(led, joining("one"))
+        assert len(led.writes) == len(others) + 1, "it is decided already"
 
     in_a_world(tmp_path, test)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.coordinators.group.consumer_protocol import subscribed_topics
 from ottla.coordinators.group.records import (
     NO_TIMESTAMP,
     CommittedOffset,
@@ -26,7 +27,6 @@ from ottla.coordinators.group.records import (
     offset_record,
     offset_tombstone,
 )
-from ottla.coordinators.group.subscription import subscribed_topics
 from ottla.coordinators.partitioning import java_string_hash, partition_of
 from ottla.protocol.batches import iter_batches, iter_records
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -35,6 +35,7 @@ from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.log_manager import LogManager
 
 TOPIC = "__internal"
+KEY = ("thing", "key")
 ME, FOLLOWER, OTHER = BrokerId(1), BrokerId(2), BrokerId(3)
 
 
@@ -102,12 +103,12 @@ class World:
 
     def write(self, led: Led[ListShard], *names: bytes) -> list[ErrorCode]:
         outcomes: list[ErrorCode] = []
-        self.shards.write(led, "key", [Pair(name, b"v") for name in names], outcomes.append)
+        self.shards.write(led, KEY, [Pair(name, b"v") for name in names], outcomes.append)
         return outcomes
 
     def gather(self, led: Led[ListShard], *names: bytes) -> list[ErrorCode]:
         outcomes: list[ErrorCode] = []
-        self.shards.gather(led, "key", [Pair(name, b"v") for name in names], outcomes.append)
+        self.shards.gather(led, KEY, [Pair(name, b"v") for name in names], outcomes.append)
         return outcomes
 
     async def close(self) -> None:
@@ -171,7 +172,7 @@ def test_what_is_gathered_in_a_turn_shares_a_batch(tmp_path: Path) -> None:
         led = await world.loaded()
         outcomes = [world.gather(led, b"a"), world.gather(led, b"b", b"c"), world.gather(led)]
         assert outcomes == [[], [], [ErrorCode.NONE]]
-        assert led.in_flight["key"] == 2
+        assert led.in_flight[KEY] == 2
         await turns()
         assert outcomes == [[ErrorCode.NONE]] * 3
         assert [key for key, _ in led.shard.seen] == [b"a", b"b", b"c"]
@@ -274,7 +275,7 @@ def test_nothing_counts_before_the_follower_has_it(tmp_path: Path) -> None:
         first, second = world.write(led, b"a"), world.write(led, b"b")
         await turns()
         assert first == second == led.shard.seen == []
-        assert led.in_flight["key"] == 2
+        assert led.in_flight[KEY] == 2
         world.follow(1)
         await turns()
         assert (first, second) == ([ErrorCode.NONE], [])

@@ -1,7 +1,8 @@
 """Bugs that coordinators have had, planted one by one: the property machines find each of them.
 
 A machine that finds nothing may be blind. Each bug here is a realistic slip, patched into the code
-for the time of a test; a world walked from successive seeds must trip over it within its budget.
+for the time of a test; a world walked from successive seeds must find fault with what it sees,
+within its budget. A bug that makes the code raise something is a bad plant, and fails its test.
 """
 
 import random
@@ -26,7 +27,6 @@ from ottla.coordinators.group.consumer.member import ConsumerMember, MemberState
 from ottla.coordinators.group.consumer.records import GroupEpoch
 from ottla.coordinators.group.consumer.timers import GroupTimers, TimerChange, TimerKind
 from ottla.coordinators.group.members import Members
-from ottla.protocol.errors import InvariantError, KafkaError
 
 WALKS_MAX = 60
 Patch = pytest.MonkeyPatch
@@ -194,7 +194,7 @@ def walks_until_found(walk: Callable[[int], object]) -> int | None:
     for seed in range(WALKS_MAX):
         try:
             walk(seed)
-        except (AssertionError, InvariantError, KafkaError, KeyError):
+        except AssertionError:
             return seed
     return None
 

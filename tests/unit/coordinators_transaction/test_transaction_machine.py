@@ -11,18 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.coordinators.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    PRODUCER_EPOCH_MAX,
-    ProducerIdentity,
-    TransactionMetadata,
-)
+from ottla.coordinators.transaction.metadata import ProducerIdentity, TransactionMetadata
 from ottla.coordinators.transaction.records import transaction_record, transaction_tombstone
 from ottla.coordinators.transaction.shard import TransactionShard
 from ottla.coordinators.transaction.states import PREPARED, PREVIOUS, TransactionState
 from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.producers import NO_PRODUCER_EPOCH, PRODUCER_EPOCH_MAX
 
 NAME = "id"
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
@@ -30,7 +26,7 @@ TIMEOUT_MS = 100
 EXPIRATION_MS = 10_000
 # Close to the end of the epochs, so that running out of them is met.
 KINDS = ["begin", "keep", "go on", "add", "add", "add", "end", "end", "late end", "late end"]
-KINDS += ["markers", "markers", "whole", "time", "much time"]
+KINDS += ["markers", "markers", "whole", "time", "much time", "time out", "epoch of nobody"]
 RARELY = st.sampled_from([False] * 7 + [True])
 FIRST_EPOCHS = st.sampled_from([0, 0, PRODUCER_EPOCH_MAX - 4, PRODUCER_EPOCH_MAX - 2])
 
@@ -125,8 +121,12 @@ class TransactionMachine(RuleBasedStateMachine):
             assert decided.partitions == before.partitions
         if expected is None:
             assert decided.client not in self.told, "two producers are told to be the same"
-        self.told.add(decided.client)
+        self.tell(decided.client)
         return decided.client
+
+    def tell(self, identity: ProducerIdentity) -> None:
+        assert identity.producer_epoch < PRODUCER_EPOCH_MAX, "nobody is left to fence it"
+        self.told.add(identity)
 
     def a_producer_begins(
         self, version: int, epoch: int, *, fails: bool, keeps: bool = False
@@ -222,7 +222,7 @@ class TransactionMachine(RuleBasedStateMachine):
         identity = transaction.current.client
         if bumps:
             assert identity not in self.told, "two producers are told to be the same"
-            self.told.add(identity)
+            self.tell(identity)
             assert identity != ProducerIdentity(*sent.request[:2]), "the epoch was not bumped"
             if client.identity == ProducerIdentity(*sent.request[:2]):
                 client.identity = identity
@@ -254,6 +254,27 @@ class TransactionMachine(RuleBasedStateMachine):
             decided = transaction.decide_fencing_abort(server_version=2, now_ms=self.now_ms)
             if self.write(decided, fails=fails):
                 self.outcomes[self.serial] = False
+
+    def a_transaction_times_out_and_its_producer_goes_on(
+        self, client: Client, at: TopicPartition
+    ) -> None:
+        """As a client does that hears of it (KIP-588)."""
+        self.all_markers_are_written(fails=False)
+        self.a_partition_is_added(client, at, fails=False)
+        self.time_passes(TIMEOUT_MS + 1, fails=False)
+        self.all_markers_are_written(fails=False)
+        self.a_producer_goes_on_after_an_error(client, fails=False)
+
+    def somebody_claims_an_epoch_that_nobody_has(self, at: TopicPartition) -> None:
+        """The last one is there to fence producers."""
+        transaction = self.shard.transactions.get(NAME)
+        if transaction is not None:
+            before = transaction.current.client
+            if before.producer_epoch == PRODUCER_EPOCH_MAX:
+                liar = Client(before, 2, serial=-1)
+                self.a_partition_is_added(liar, at, fails=False)
+                self.an_end_arrives(self.an_end_is_sent(liar, False), liar, fails=False)
+                assert transaction.current.client == before
 
     def much_time_passes(self) -> None:
         self.now_ms += EXPIRATION_MS
@@ -287,6 +308,11 @@ class TransactionMachine(RuleBasedStateMachine):
             self.a_whole_transaction_passes(is_commit)
         elif kind == "time":
             self.time_passes(data.draw(st.sampled_from([1, 2, 5, TIMEOUT_MS + 1])), fails=fails)
+        elif kind == "time out":
+            at = data.draw(st.sampled_from(PARTITIONS))
+            self.a_transaction_times_out_and_its_producer_goes_on(client, at)
+        elif kind == "epoch of nobody":
+            self.somebody_claims_an_epoch_that_nobody_has(PARTITIONS[0])
         elif kind == "much time" and fails:
             self.much_time_passes()
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinators.group.offsets import OffsetStore
-from ottla.coordinators.group.records import ZERO_UUID, CommittedOffset, OffsetKey
+from ottla.coordinators.group.records import CommittedOffset, OffsetKey
+from ottla.protocol.uuids import ZERO
 
 KEY = OffsetKey("g", "t", 0)
 PLACE = ("t", 0)
@@ -53,9 +54,9 @@ def test_the_commit_that_lies_last_in_the_log_counts(steps: list[Step]) -> None:
         elif producer != NOBODY:
             store.replay_marker(producer, is_commit=step == "commit")
             oracle.end(producer, is_commit=step == "commit")
-        found = store.fetch("g", PLACE, topic_id=ZERO_UUID, require_stable=False)
+        found = store.fetch("g", PLACE, topic_id=ZERO, require_stable=False)
         assert found.offset == oracle.offset()
-        stable = store.fetch("g", PLACE, topic_id=ZERO_UUID, require_stable=True)
+        stable = store.fetch("g", PLACE, topic_id=ZERO, require_stable=True)
         assert stable.is_unstable == oracle.is_unstable()
         assert store.has_open_transaction("g") == oracle.is_unstable()
 

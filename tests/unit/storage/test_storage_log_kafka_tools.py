@@ -98,6 +98,7 @@ def test_kafka_reads_the_snapshots_and_the_aborted_transaction(directory: Path) 
     newest = [line for line in text.splitlines() if "producerId: 7 " in line]
     assert "producerEpoch: 0" in newest[-1] or "producerEpoch: 0" in newest[0]
     assert "lastSequence: 59" in text
+    assert "corrupt" not in text
     aborted = re.search(r"producerId: 7 firstOffset: (\d+) lastOffset: (\d+)", text)
     assert aborted is not None
     assert (int(aborted[1]), int(aborted[2])) == (3, 78)

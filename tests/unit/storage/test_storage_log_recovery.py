@@ -46,12 +46,7 @@ class Place:
     def fill(self, count: int) -> None:
         log = self.open(clean=True)
         for n in range(count):
-            batch = build_batch(
-                [Record(0, 1_000 + n, None, bytes([n]) * 100)],
-                producer_id=4,
-                producer_epoch=0,
-                base_sequence=n,
-            )
+            batch = _batch(n)
             assert len(batch) == BATCH_BYTES
             log.append_as_leader(batch, leader_epoch=n // 4)
         log.close()
@@ -67,6 +62,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
     directory.mkdir()
     yield Place(runtime, directory)
     runtime.offload.close()
+
+
+def _batch(n: int) -> bytearray:
+    return build_batch(
+        [Record(0, 1_000 + n, None, bytes([n]) * 100)],
+        producer_id=4,
+        producer_epoch=0,
+        base_sequence=n,
+    )
 
 
 def _values(log: PartitionLog) -> list[int]:
@@ -183,6 +187,23 @@ def test_a_missing_or_torn_snapshot_is_made_good_from_the_log(place: Place) -> N
     assert [one.last_sequence for one in log.active_producers()] == [11]
     log.close()
     assert newest.stat().st_size > 40
+
+
+@pytest.mark.parametrize("count", [10, 12])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_batch_that_is_sent_again_after_a_start_is_known(
+    place: Place, clean: bool, count: int
+) -> None:
+    """Any of the last five: to call one lost that is stored would be a lie."""
+    place.fill(count)
+    if not clean and count > 2 * PER_SEGMENT:
+        place.path(count, ".snapshot").unlink()
+    log = place.open(clean=clean, recovery_point=2 * PER_SEGMENT)
+    for n in range(count - 5, count):
+        again = log.append_as_leader(_batch(n), leader_epoch=9)
+        assert (again.base_offset, again.is_duplicate) == (n, True)
+    assert log.log_end_offset == count
+    log.close()
 
 
 def test_leftovers_of_interrupted_work_are_settled(place: Place) -> None:

@@ -17,6 +17,7 @@ earliest deadline.
 
 from collections.abc import Iterable
 
+from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.coordinators.group.effects import (
     Effects,
     Fields,
@@ -37,7 +38,6 @@ from ottla.coordinators.group.requests import (
     sync_error,
 )
 from ottla.coordinators.group.states import TRANSITIONS, GroupState
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 
 # A member that has no id yet cannot send heartbeats; its join is given up after this.
@@ -349,6 +349,9 @@ class ClassicGroup:
             if recorded.leader is not None and recorded.leader in self.members:
                 self.members.leader = recorded.leader
         self._compute_subscribed_topics()
+        if len(self.members) > self.limits.size_max:
+            # The limit was lowered. All rejoin, and may commit first. Nobody waits to be told yet.
+            self._prepare_rebalance(Effects(), now)
 
     def start_rebalance(self, now: Moment) -> Effects:
         """Have everybody rejoin: the group was a consumer group until now."""

@@ -1,16 +1,19 @@
 """The consumer protocol that travels inside JoinGroup and SyncGroup: subscriptions, assignments.
 
-The coordinator looks into it only where classic members meet the server's assignors. Later versions
-append fields, so what a newer one has is read as far as it is known. Pure.
+The coordinator looks into it where classic members meet the server's assignors, and to know which
+topics a classic group reads. Later versions append fields, so what a newer one has is read as far
+as it is known. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from ottla.coordinators.record_fields import FieldReader
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.primitives import legacy_string
 
+CONSUMER_PROTOCOL_TYPE = "consumer"
 PROTOCOL_VERSION_MAX = 3
 NamedPartitions: TypeAlias = Mapping[str, tuple[int, ...]]
 
@@ -30,8 +33,7 @@ class Subscription(NamedTuple):
 def parse_subscription(data: bytes) -> Subscription:
     """What a member subscribes to; CORRUPT_MESSAGE if it cannot be read."""
     reader = FieldReader(data)
-    version = reader.int16()
-    topics = frozenset(reader.string() for _ in range(reader.array_length()))
+    version, topics = _parse_start(reader)
     reader.nullable_bytes()
     owned: NamedPartitions = {}
     generation, rack_id = -1, None
@@ -42,6 +44,23 @@ def parse_subscription(data: bytes) -> Subscription:
     if version >= 3:
         rack_id = reader.nullable_string()
     return Subscription(version, topics, owned, generation, rack_id)
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all members; None, which is no error, if one of them cannot be read.
+
+    Of each only the start is read, which all versions have alike.
+    """
+    topics: set[str] = set()
+    try:
+        for data in subscriptions:
+            version, of_one = _parse_start(FieldReader(data))
+            if version < 0:
+                return None
+            topics |= of_one
+    except KafkaError:
+        return None
+    return frozenset(topics)
 
 
 def parse_assignment(data: bytes) -> NamedPartitions:
@@ -64,6 +83,11 @@ def encode_assignment(partitions: NamedPartitions, version: int) -> bytes:
         )
     parts.append(_NULL_BYTES)
     return b"".join(parts)
+
+
+def _parse_start(reader: FieldReader) -> tuple[int, frozenset[str]]:
+    version = reader.int16()
+    return version, frozenset(reader.string() for _ in range(reader.array_length()))
 
 
 def _parse_partitions(reader: FieldReader) -> NamedPartitions:

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.broker_checks import CONSUMER_ASSIGNORS
 from ottla.config.dynamic import group_values
 from ottla.config.resources import ConfigResourceType
 from ottla.coordinators.group.classic_group import ClassicGroup
-from ottla.coordinators.group.consumer.assignors import ASSIGNORS
 from ottla.coordinators.group.consumer.changes import (
     has_rack_change,
     is_concerned,
@@ -30,6 +30,7 @@ from ottla.coordinators.group.consumer.requests import (
     heartbeat_error,
 )
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
+from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinators.group.effects import Fields, Moment
 from ottla.coordinators.group.membership import Membership
 from ottla.coordinators.group.records import CoordinatorRecord
@@ -42,30 +43,30 @@ from ottla.coordinators.group.requests import (
     sync_error,
 )
 from ottla.coordinators.group.shard import (
-    STRING_BYTES_MAX,
     CommitRequest,
     Group,
     GroupShard,
     WantedOffset,
 )
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
-from ottla.coordinators.group.turns import GroupLed, state_key
-from ottla.coordinators.partitioning import partition_of
+from ottla.coordinators.group.turns import GroupLed, decision_key, group_key
 from ottla.coordinators.runtime import (
+    TOO_LARGE,
     CoordinatorRuntime,
     EndMarker,
     LoadSettings,
     OnDone,
     ProducerWrite,
+    WriteKey,
+    answer,
 )
+from ottla.coordinators.topic import CoordinatorTopic, TopicCreator
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.internal_topics import new_topic
-from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import BrokerId
 from ottla.protocol.internal_topics import OFFSETS_TOPIC
+from ottla.protocol.primitives import STRING_BYTES_MAX
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
@@ -77,8 +78,7 @@ RECORDS_PER_WRITE_MAX = 500
 # Groups looked at for expiry before others get their turn on the loop.
 EXPIRY_SLICE_GROUPS = 50
 MS_PER_MINUTE = 60_000
-
-TopicCreator = Callable[[NewTopic], Awaitable[CreatedTopic]]
+_GONE_TOPICS: WriteKey = ("gone topics", "")
 
 
 class GroupCoordinator:
@@ -96,7 +96,9 @@ class GroupCoordinator:
         self._broker_id = broker_id
         self._config = config
         self._image = image
-        self._create_topic = create_topic
+        self._topic = CoordinatorTopic(
+            OFFSETS_TOPIC, config=config, image=image, create_topic=create_topic
+        )
         self._settings: tuple[BrokerConfig, ConsumerGroupSettings] | None = None
         self._write_settings: tuple[BrokerConfig, LoadSettings] | None = None
         self.shards: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -122,7 +124,7 @@ class GroupCoordinator:
         )
         if gone:
             for led in self.shards:
-                self._write_all(led, "", led.shard.decide_forget_topics(gone))
+                self._write_all(led, _GONE_TOPICS, led.shard.decide_forget_topics(gone))
         self._refresh_groups(delta)
 
     def _refresh_groups(self, delta: MetadataDelta) -> None:
@@ -145,13 +147,7 @@ class GroupCoordinator:
     async def locate(self, group_id: str) -> int:
         """The partition that coordinates a group, after the topic was created if need be."""
         _check_group_id(group_id, may_be_empty=True)
-        topic = self._image().topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            await self._create_offsets_topic()
-            topic = self._image().topics.get(OFFSETS_TOPIC)
-            if topic is None:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return partition_of(group_id, len(topic.partitions))
+        return await self._topic.locate(group_id)
 
     # Requests of members
 
@@ -241,7 +237,10 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             self._members.arm(led, group)  # a commit is a sign of life there
         self.shards.gather(
-            led, request.group_id, records, lambda code: on_decided(_codes_after(codes, code))
+            led,
+            group_key(request.group_id),
+            records,
+            lambda code: on_decided(_codes_after(codes, code)),
         )
 
     def commit_in_transaction(
@@ -284,7 +283,7 @@ class GroupCoordinator:
         _check_group_id(group_id)
         led = self._led(group_id)
         records, codes = led.shard.decide_delete_offsets(
-            group_id, places, has_writes_in_flight=led.in_flight[group_id] > 0
+            group_id, places, has_writes_in_flight=led.in_flight[group_key(group_id)] > 0
         )
         return self._write_then(led, group_id, records, codes)
 
@@ -292,7 +291,7 @@ class GroupCoordinator:
         try:
             _check_group_id(group_id, may_be_empty=True)
             led = self._led(group_id)
-            while led.in_flight[group_id] or led.in_flight[state_key(group_id)]:
+            while _is_in_flight(led, group_id):
                 # What it committed last is not known yet, and must go too.
                 await self._committed(led)
                 led = self._led(group_id)
@@ -308,7 +307,7 @@ class GroupCoordinator:
             for number, group_id in enumerate(list(led.shard.groups)):
                 if number % EXPIRY_SLICE_GROUPS == 0:
                     await asyncio.sleep(0)
-                if led.in_flight[group_id] or led.in_flight[state_key(group_id)]:
+                if _is_in_flight(led, group_id):
                     continue  # what is on its way may renew an offset
                 records = led.shard.decide_expire(group_id, retention_ms, self._now())
                 if records:
@@ -355,29 +354,23 @@ class GroupCoordinator:
     def _write_then(
         self,
         led: GroupLed,
-        key: str,
+        group_id: str,
         records: Sequence[CoordinatorRecord],
         codes: list[ErrorCode],
         producer: ProducerWrite | None = None,
     ) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
         """Commit the records; the codes then, or one error in place of each success."""
-        outcome: list[ErrorCode] | None = None
-        later: asyncio.Future[list[ErrorCode]] | None = None
+        decided: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
 
         def on_done(code: ErrorCode) -> None:
-            nonlocal outcome
-            outcome = _codes_after(codes, code)
-            if later is not None and not later.done():
-                later.set_result(outcome)
+            if not decided.done():
+                decided.set_result(_codes_after(codes, code))
 
-        self.shards.write(led, key, records, on_done, producer=producer)
-        if outcome is not None:
-            return outcome
-        later = asyncio.get_running_loop().create_future()
-        return later
+        self.shards.write(led, group_key(group_id), records, on_done, producer=producer)
+        return answer(decided)
 
     def _write_all(
-        self, led: GroupLed, key: str, records: Sequence[CoordinatorRecord]
+        self, led: GroupLed, key: WriteKey, records: Sequence[CoordinatorRecord]
     ) -> "asyncio.Future[ErrorCode]":
         """Commit any number of records, in order; the outcome of the last."""
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
@@ -391,7 +384,7 @@ class GroupCoordinator:
     async def _write_or_revive(
         self, led: GroupLed, group_id: str, records: Sequence[CoordinatorRecord]
     ) -> ErrorCode:
-        code = await self._write_all(led, group_id, records)
+        code = await self._write_all(led, group_key(group_id), records)
         group = led.shard.groups.get(group_id)
         if code is not ErrorCode.NONE and group is not None and group.is_dead:
             group.revive()
@@ -403,19 +396,10 @@ class GroupCoordinator:
         led.on_landed.append(done)
         await done
 
-    async def _create_offsets_topic(self) -> None:
-        result = await self._create_topic(new_topic(OFFSETS_TOPIC, self._config()))
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            log.warning("%s cannot be created: %s", OFFSETS_TOPIC, result.error_message)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.error_message)
-
     # Small steps
 
     def _led(self, group_id: str) -> GroupLed:
-        topic = self._image().topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.led(partition_of(group_id, len(topic.partitions)))
+        return self.shards.led(self._topic.index_of(group_id))
 
     def _now(self) -> Moment:
         clock = self._runtime.clock
@@ -456,11 +440,16 @@ class GroupCoordinator:
         return self._write_settings[1]
 
 
+def _is_in_flight(led: GroupLed, group_id: str) -> bool:
+    """Whether anything of the group is being written."""
+    return bool(led.in_flight[group_key(group_id)] or led.in_flight[decision_key(group_id)])
+
+
 def _codes_after(codes: list[ErrorCode], code: ErrorCode) -> list[ErrorCode]:
     """What each offset is answered when the records were written with this outcome."""
     if code is ErrorCode.NONE:
         return codes
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+    if code in TOO_LARGE:
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return [code if one is ErrorCode.NONE else one for one in codes]
 
@@ -468,7 +457,7 @@ def _codes_after(codes: list[ErrorCode], code: ErrorCode) -> list[ErrorCode]:
 def _settings(config: BrokerConfig) -> ConsumerGroupSettings:
     policy = config.group_consumer_migration_policy.lower()
     return ConsumerGroupSettings(
-        _assignors(config.group_consumer_assignors),
+        tuple(dict.fromkeys(CONSUMER_ASSIGNORS[one] for one in config.group_consumer_assignors)),
         config.group_consumer_max_size,
         config.group_max_size,
         config.group_consumer_session_timeout_ms,
@@ -478,12 +467,6 @@ def _settings(config: BrokerConfig) -> ConsumerGroupSettings:
         policy in ("upgrade", "bidirectional"),
         policy in ("downgrade", "bidirectional"),
     )
-
-
-def _assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """By name; Kafka also takes its own classes, and others are not there to be had."""
-    found = [one.rpartition(".")[2].removesuffix("Assignor").lower() for one in names]
-    return tuple(dict.fromkeys(one for one in found if one in ASSIGNORS)) or tuple(ASSIGNORS)
 
 
 def _number(value: object) -> int:

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from ottla.coordinators.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.coordinators.group.consumer.classic_members import (
@@ -47,8 +46,8 @@ from ottla.coordinators.group.requests import (
     sync_error,
 )
 from ottla.coordinators.group.shard import Group, GroupShard
-from ottla.coordinators.group.turns import GroupLed, Turns, state_key
-from ottla.coordinators.runtime import CoordinatorRuntime, Phase
+from ottla.coordinators.group.turns import GroupLed, Turns, decision_key, group_key
+from ottla.coordinators.runtime import TOO_LARGE, CoordinatorRuntime, Phase, answer
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -56,9 +55,7 @@ log = logging.getLogger(__name__)
 # Members that could not be removed, as the log refused, are tried again after this.
 EXPIRY_RETRY_MS = 1000
 
-T = TypeVar("T")
 Refusal = Callable[[KafkaError], Fields]
-_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 
 
 class Membership:
@@ -89,7 +86,7 @@ class Membership:
         self, led: GroupLed, request: HeartbeatRequest, waiter: "asyncio.Future[Fields]"
     ) -> None:
         known = led.shard.groups.get(request.group_id)
-        if isinstance(known, ClassicGroup) and led.in_flight[request.group_id]:
+        if isinstance(known, ClassicGroup) and led.in_flight[group_key(request.group_id)]:
             # It may turn over, and what its members hold is known only when that has landed.
             operation = partial(self._consumer_heartbeat, led, request, waiter)
             self._turns.take(led, request.group_id, operation, is_alone=True)
@@ -142,7 +139,7 @@ class Membership:
                 else:
                     tell(waiter, join_error(code, request.member_id))
 
-            self._shards.write(led, state_key(group_id), group_tombstones(group), on_done)
+            self._shards.write(led, decision_key(group_id), group_tombstones(group), on_done)
 
     def _join_classic(
         self,
@@ -309,9 +306,9 @@ class Membership:
                     group_id,
                     lambda: self._settle(led, group_id, previous, self._context(group_id), None),
                 )
-            on_outcome(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code)
+            on_outcome(ErrorCode.UNKNOWN_SERVER_ERROR if code in TOO_LARGE else code)
 
-        self._shards.write(led, state_key(group_id), decision.records, on_done)
+        self._shards.write(led, decision_key(group_id), decision.records, on_done)
 
     def _settle(
         self,
@@ -355,7 +352,7 @@ class Membership:
         for write in effects.writes:
             self._shards.write(
                 led,
-                group.group_id,
+                group_key(group.group_id),
                 [group_record(group.group_id, write.metadata)],
                 partial(self._on_group_write, led, group, write),
             )
@@ -373,7 +370,7 @@ class Membership:
             effects = group.on_written(write, now)
         else:
             log.warning("group %s could not be written: %s", group.group_id, code.name)
-            if code in _TOO_LARGE:
+            if code in TOO_LARGE:
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
             effects = group.on_write_failed(write, code, now)
         self._perform(led, group, effects)
@@ -444,11 +441,6 @@ class Membership:
 
 def _waiter() -> "asyncio.Future[Fields]":
     return asyncio.get_running_loop().create_future()
-
-
-def answer(future: "asyncio.Future[T]") -> T | Awaitable[T]:
-    """The answer itself where there is one already: no task is needed for it."""
-    return future.result() if future.done() else future
 
 
 def tell(waiter: Waiter, response: Fields) -> None:

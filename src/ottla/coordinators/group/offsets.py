@@ -11,12 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from ottla.coordinators.group.records import (
-    NO_TIMESTAMP,
-    ZERO_UUID,
-    CommittedOffset,
-    OffsetKey,
-)
+from ottla.coordinators.group.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
+from ottla.protocol.uuids import ZERO
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
@@ -140,7 +136,7 @@ def expires_at_ms(committed: CommittedOffset, since_ms: int, retention_ms: int) 
 
 
 def _differ(one: UUID, other: UUID) -> bool:
-    return ZERO_UUID not in (one, other) and one != other
+    return ZERO not in (one, other) and one != other
 
 
 def _drop(groups: dict[str, dict[Place, T]], group_id: str, place: Place) -> None:

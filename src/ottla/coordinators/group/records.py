@@ -19,6 +19,7 @@ from ottla.protocol.primitives import (
     legacy_nullable_string,
     legacy_string,
 )
+from ottla.protocol.uuids import ZERO
 
 OFFSET_COMMIT_TYPES = (0, 1)
 OFFSET_COMMIT_TYPE = 1
@@ -29,7 +30,6 @@ OFFSET_VALUE_VERSION_WITH_EXPIRY = 1  # the only one with room for it; clients u
 GROUP_VALUE_VERSION = 3
 VALUE_VERSION_MAX = 4
 
-ZERO_UUID = UUID(int=0)
 NO_TIMESTAMP = -1
 
 _SHORT = Struct(">h")
@@ -66,7 +66,7 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = NO_TIMESTAMP
     expire_timestamp_ms: int = NO_TIMESTAMP
-    topic_id: UUID = ZERO_UUID
+    topic_id: UUID = ZERO
 
 
 class MemberMetadata(NamedTuple):
@@ -111,7 +111,7 @@ def offset_record(key: OffsetKey, committed: CommittedOffset) -> CoordinatorReco
             + _TWO_LONGS.pack(committed.commit_timestamp_ms, committed.expire_timestamp_ms)
         )
     else:
-        has_topic_id = committed.topic_id != ZERO_UUID
+        has_topic_id = committed.topic_id != ZERO
         value = (
             _OFFSET_START.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch)
             + compact_bytes(committed.metadata.encode())
@@ -219,7 +219,7 @@ def _decode_offset(value: bytes) -> CommittedOffset:
     metadata = reader.string()
     commit_timestamp_ms = reader.int64()
     expire_timestamp_ms = reader.int64() if version == 1 else NO_TIMESTAMP
-    topic_id = ZERO_UUID
+    topic_id = ZERO
     if version >= 4:
         raw_id = reader.tagged().get(0)
         if raw_id is not None:

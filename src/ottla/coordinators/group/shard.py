@@ -40,9 +40,8 @@ from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.states import GroupState
 from ottla.coordinators.record_fields import FieldReader
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.primitives import STRING_BYTES_MAX
 
-# A record writes strings with 16 bits of length.
-STRING_BYTES_MAX = 2**15 - 1
 # Since OffsetCommit v9 a group that is not there is said to be so, and members of consumer groups
 # may commit.
 GROUP_ID_NOT_FOUND_FROM = 9

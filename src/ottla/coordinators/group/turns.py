@@ -15,15 +15,20 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ottla.coordinators.group.shard import GroupShard
-from ottla.coordinators.runtime import Led
+from ottla.coordinators.runtime import Led, WriteKey
 
 Operation: TypeAlias = Callable[[], None]
 GroupLed: TypeAlias = Led[GroupShard]
 
 
-def state_key(group_id: str) -> str:
-    """Under which writes of a group's state are counted, apart from its offsets."""
-    return f"state of {group_id}"
+def decision_key(group_id: str) -> WriteKey:
+    """Under which decisions about a consumer group are counted."""
+    return ("decision", group_id)
+
+
+def group_key(group_id: str) -> WriteKey:
+    """Under which all else is counted that is written for a group: offsets, generations."""
+    return ("group", group_id)
 
 
 class Turns:
@@ -69,4 +74,4 @@ def _is_busy(led: GroupLed, group_id: str, is_alone: bool) -> bool:
     in_flight = led.in_flight
     if not in_flight:
         return False
-    return bool(in_flight[state_key(group_id)] or (is_alone and in_flight[group_id]))
+    return bool(in_flight[decision_key(group_id)] or (is_alone and in_flight[group_key(group_id)]))

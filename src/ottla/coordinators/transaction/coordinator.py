@@ -16,24 +16,29 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinators.partitioning import partition_of
-from ottla.coordinators.runtime import CoordinatorRuntime, EndMarker, Led, LoadSettings, OnDone
+from ottla.coordinators.runtime import (
+    TOO_LARGE,
+    CoordinatorRuntime,
+    EndMarker,
+    Led,
+    LoadSettings,
+    OnDone,
+    WriteKey,
+    answer,
+)
+from ottla.coordinators.topic import CoordinatorTopic, TopicCreator
 from ottla.coordinators.transaction.marker_writer import MarkerWriter
 from ottla.coordinators.transaction.markers import NO_LEADER, MarkerQueue, Owner
 from ottla.coordinators.transaction.metadata import (
-    EPOCH_BUMPING_VERSION,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NOBODY,
     ProducerIdentity,
     TransactionMetadata,
 )
 from ottla.coordinators.transaction.records import (
-    STRING_BYTES_MAX,
     transaction_record,
     transaction_tombstone,
 )
@@ -42,11 +47,11 @@ from ottla.coordinators.transaction.states import PREPARED, TransactionState
 from ottla.coordinators.transaction.transaction import EndRequest, ProducerIdNeeded, Transaction
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.internal_topics import new_topic
-from ottla.metadata.topics import CreatedTopic, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.ids import BrokerId, TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, BrokerId, TopicPartition
 from ottla.protocol.internal_topics import TRANSACTION_TOPIC
+from ottla.protocol.primitives import STRING_BYTES_MAX
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION, NO_PRODUCER_EPOCH
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime.interfaces import Runtime
 
@@ -58,13 +63,11 @@ MARKER_RETRY_MS = 100
 # A batch of tombstones must fit max.message.bytes whatever the ids are.
 TOMBSTONES_PER_WRITE_MAX = 100
 
-T = TypeVar("T")
 TransactionLed = Led[TransactionShard]
-TopicCreator = Callable[[NewTopic], Awaitable[CreatedTopic]]
 
 # The partition has seen a later epoch of this producer, so nothing of this one is open there.
 _ALREADY_ENDED = frozenset((ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH))
-_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
+_EXPIRED: WriteKey = ("expired", "")
 
 
 class InitResult(NamedTuple):
@@ -97,7 +100,9 @@ class TransactionCoordinator:
         self._broker_id = broker_id
         self._config = config
         self._image = image
-        self._create_topic = create_topic
+        self._topic = CoordinatorTopic(
+            TRANSACTION_TOPIC, config=config, image=image, create_topic=create_topic
+        )
         self._new_producer_id = new_producer_id
         self._markers = MarkerQueue(self._leader_of)
         self._is_sending = False
@@ -127,13 +132,7 @@ class TransactionCoordinator:
 
     async def locate(self, transactional_id: str) -> int:
         """The partition that coordinates an id, after the topic was created if need be."""
-        topic = self._image().topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            await self._create_transaction_topic()
-            topic = self._image().topics.get(TRANSACTION_TOPIC)
-            if topic is None:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return partition_of(transactional_id, len(topic.partitions))
+        return await self._topic.locate(transactional_id)
 
     # Requests of producers
 
@@ -235,7 +234,7 @@ class TransactionCoordinator:
             )
         except KafkaError as error:
             return error.code
-        return _NONE if decided is None else _answer(self._written(led, transaction, decided))
+        return _NONE if decided is None else answer(self._written(led, transaction, decided))
 
     def verify(
         self,
@@ -279,7 +278,7 @@ class TransactionCoordinator:
         )
         if decided is None:
             return EndResult(_NONE, *transaction.current.client)
-        answer: asyncio.Future[EndResult] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[EndResult] = asyncio.get_running_loop().create_future()
 
         def on_done(code: ErrorCode) -> None:
             if code is not _NONE:
@@ -287,11 +286,11 @@ class TransactionCoordinator:
             else:
                 result = EndResult(_NONE, *transaction.current.client)
                 self._send_markers(led, transaction)
-            if not answer.done():
-                answer.set_result(result)
+            if not ended.done():
+                ended.set_result(result)
 
         self._write(led, transaction, decided, on_done)
-        return _answer(answer)
+        return answer(ended)
 
     # Markers
 
@@ -414,8 +413,8 @@ class TransactionCoordinator:
             transaction.pending = transaction.current._replace(state=TransactionState.DEAD)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         tombstones = [transaction_tombstone(one.transactional_id) for one in idle]
-        self.shards.write(led, "", tombstones, done.set_result)
-        if await done is not _NONE and not led.in_flight[""]:
+        self.shards.write(led, _EXPIRED, tombstones, done.set_result)
+        if await done is not _NONE and not led.in_flight[_EXPIRED]:
             for transaction in idle:
                 transaction.pending = None
 
@@ -455,16 +454,16 @@ class TransactionCoordinator:
         *,
         then: Callable[[], None] | None = None,
     ) -> "asyncio.Future[ErrorCode]":
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
         def on_done(code: ErrorCode) -> None:
             if code is _NONE and then is not None:
                 then()
-            if not answer.done():
-                answer.set_result(code)
+            if not outcome.done():
+                outcome.set_result(code)
 
         self._write(led, transaction, decided, on_done)
-        return answer
+        return outcome
 
     def _write(
         self,
@@ -474,16 +473,17 @@ class TransactionCoordinator:
         on_done: OnDone,
     ) -> None:
         transactional_id = transaction.transactional_id
+        key = ("transaction", transactional_id)
         record = transaction_record(transactional_id, decided, transaction_version=self._version())
 
         def after_write(code: ErrorCode) -> None:
             # After a timeout the record may yet be committed: until then nothing else may be.
-            if code is not _NONE and not led.in_flight[transactional_id]:
+            if code is not _NONE and not led.in_flight[key]:
                 transaction.pending = None
-            on_done(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code)
+            on_done(ErrorCode.UNKNOWN_SERVER_ERROR if code in TOO_LARGE else code)
 
         led.shard.expect(transaction, decided, record)
-        self.shards.write(led, transactional_id, [record], after_write)
+        self.shards.write(led, key, [record], after_write)
 
     def _on_loaded(self, led: TransactionLed) -> None:
         for transaction in led.shard.prepared():
@@ -493,10 +493,7 @@ class TransactionCoordinator:
         self._markers.forget_shard(led.index)
 
     def _led(self, transactional_id: str) -> TransactionLed:
-        topic = self._image().topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.led(partition_of(transactional_id, len(topic.partitions)))
+        return self.shards.led(self._topic.index_of(transactional_id))
 
     def _version(self) -> int:
         """The level of transactions that the cluster has finalized."""
@@ -511,20 +508,9 @@ class TransactionCoordinator:
             config.transaction_state_log_load_buffer_size, config.request_timeout_ms
         )
 
-    async def _create_transaction_topic(self) -> None:
-        result = await self._create_topic(new_topic(TRANSACTION_TOPIC, self._config()))
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            log.warning("%s cannot be created: %s", TRANSACTION_TOPIC, result.error_message)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.error_message)
-
 
 # Looking a member up in its enumeration costs as much as a comparison.
 _NONE = ErrorCode.NONE
-
-
-def _answer(future: "asyncio.Future[T]") -> T | Awaitable[T]:
-    """The answer itself where there is one already: no task is needed for it."""
-    return future.result() if future.done() else future
 
 
 def _check_id(transactional_id: str) -> None:

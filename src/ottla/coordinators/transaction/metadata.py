@@ -7,16 +7,16 @@ InitProducerId whose answer was lost, as long as this coordinator lives, as in A
 from typing import NamedTuple
 
 from ottla.coordinators.transaction.states import TransactionState
-from ottla.protocol.ids import TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, TopicPartition
+from ottla.protocol.producers import (
+    EPOCH_BUMPING_VERSION,
+    NO_PRODUCER_EPOCH,
+    PRODUCER_EPOCH_MAX,
+)
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
-PRODUCER_EPOCH_MAX = 2**15 - 1
 # The last number is kept back, so that a producer can always be fenced.
 EXHAUSTED_FROM = PRODUCER_EPOCH_MAX - 1
-# From this version on each transaction has an epoch of its own (KIP-890).
-EPOCH_BUMPING_VERSION = 2
 # A transaction that an outside coordinator will end has no time to be aborted at (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
 

@@ -13,19 +13,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.coordinators.record_fields import FieldReader, corrupt
-from ottla.coordinators.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    TransactionMetadata,
-)
+from ottla.coordinators.transaction.metadata import TransactionMetadata
 from ottla.coordinators.transaction.states import TransactionState
-from ottla.protocol.ids import TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, TopicPartition
 from ottla.protocol.primitives import compact_bytes, legacy_string, unsigned_varint
+from ottla.protocol.producers import NO_PRODUCER_EPOCH
 
 KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
-# A transactional id is stored with 16 bits of length.
-STRING_BYTES_MAX = 2**15 - 1
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")

@@ -7,10 +7,7 @@ know the same transactional ids in the same states.
 
 from collections.abc import Iterator
 
-from ottla.coordinators.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    TransactionMetadata,
-)
+from ottla.coordinators.transaction.metadata import TransactionMetadata
 from ottla.coordinators.transaction.records import (
     TransactionRecord,
     decode_key,
@@ -19,6 +16,7 @@ from ottla.coordinators.transaction.records import (
 from ottla.coordinators.transaction.states import PREPARED, TransactionState
 from ottla.coordinators.transaction.transaction import Transaction
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.producers import NO_PRODUCER_EPOCH
 
 _NOTHING: tuple[bytes | None, Transaction | None, TransactionMetadata | None] = (b"", None, None)
 

@@ -23,19 +23,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.coordinators.transaction.metadata import (
-    EPOCH_BUMPING_VERSION,
     EXHAUSTED_FROM,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NO_TIMESTAMP,
-    PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     TransactionMetadata,
 )
 from ottla.coordinators.transaction.states import EXPIRABLE, PREPARED, PREVIOUS, TransactionState
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
-from ottla.protocol.ids import TopicPartition
+from ottla.protocol.ids import NO_PRODUCER_ID, TopicPartition
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION, NO_PRODUCER_EPOCH, PRODUCER_EPOCH_MAX
 
 
 class ProducerIdNeeded(Exception):
@@ -151,11 +148,13 @@ class Transaction:
     ) -> tuple[ProducerIdentity, int]:
         """Who begins, and the epoch to remember as the producer's last."""
         (producer_id, epoch), last = self.current.client, self.current.last_producer_epoch
-        if epoch >= EXHAUSTED_FROM and (expected is None or expected.producer_epoch == epoch):
+        if epoch >= EXHAUSTED_FROM and (
+            expected is None or expected.producer_epoch in (epoch, last)
+        ):
             if spare_producer_id is None:
                 raise ProducerIdNeeded
             following = ProducerIdentity(spare_producer_id, 0)
-            return following, NO_PRODUCER_EPOCH if expected is None else epoch
+            return following, NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
         if expected is None:
             return ProducerIdentity(producer_id, epoch + 1), NO_PRODUCER_EPOCH
         if epoch == NO_PRODUCER_EPOCH or expected.producer_epoch == epoch:
@@ -212,7 +211,8 @@ class Transaction:
         client = current.client
         if producer.producer_id not in (client.producer_id, current.producer_id):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer != client:
+        if producer != client or client.producer_epoch == PRODUCER_EPOCH_MAX:
+            # The last epoch fences and is told to nobody, so who claims it was not told.
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     def _check_extensible(self) -> None:
@@ -262,7 +262,7 @@ class Transaction:
         )
         if not (is_of_client or is_after_overflow or request.producer_id == current.producer_id):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        is_present = is_of_client and epoch == client.producer_epoch
+        is_present = is_of_client and epoch == client.producer_epoch != PRODUCER_EPOCH_MAX
         may_be_repeated = state in PREPARED or state in _COMPLETE
         may_be_present = state not in PREPARED
         if not ((is_present and may_be_present) or (is_repeated and may_be_repeated)):

@@ -7,9 +7,10 @@ may also only verify (KIP-890). One partition that cannot be added keeps the oth
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from ottla.coordinators.transaction.metadata import EPOCH_BUMPING_VERSION, ProducerIdentity
+from ottla.coordinators.transaction.metadata import ProducerIdentity
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 

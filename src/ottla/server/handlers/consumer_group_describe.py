@@ -11,18 +11,15 @@ from ottla.coordinators.group.consumer.group import ConsumerGroup
 from ottla.coordinators.group.consumer.member import ConsumerMember, Owned
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.dispatch import Call, Fields
-from ottla.server.operations import GROUP_OPERATIONS
+from ottla.server.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla.server.services import Services
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 
 def handle(services: Services, call: Call, request: Any) -> Fields:
-    operations = (
-        GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
-    )
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return {"groups": [_describe(services, group_id, operations) for group_id in request.group_ids]}
 
 
@@ -39,7 +36,7 @@ def _describe(services: Services, group_id: str, operations: int) -> Fields:
             "assignment_epoch": 0,
             "assignor_name": "",
             "members": [],
-            "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
+            "authorized_operations": NOT_ASKED,
         }
     return {
         "error_code": ErrorCode.NONE,

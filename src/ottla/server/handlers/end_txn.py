@@ -8,9 +8,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ottla.coordinators.transaction.coordinator import EndResult
-from ottla.coordinators.transaction.metadata import EPOCH_BUMPING_VERSION
 from ottla.coordinators.transaction.transaction import EndRequest
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.producers import EPOCH_BUMPING_VERSION
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 

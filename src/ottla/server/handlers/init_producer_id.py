@@ -11,14 +11,11 @@ refuses the latter.
 
 from typing import Any
 
-from ottla.coordinators.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NOBODY,
-    ProducerIdentity,
-)
+from ottla.coordinators.transaction.metadata import NOBODY, ProducerIdentity
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.ids import NO_PRODUCER_ID
 from ottla.protocol.messages import duration_ms, given
+from ottla.protocol.producers import NO_PRODUCER_EPOCH
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 

@@ -4,10 +4,9 @@ Versions 0 to 2. Filters narrow the list: states, producer ids, from 1 on for ho
 transaction is open, from 2 on a pattern that the whole id must match (KIP-1152).
 """
 
-import re
 from typing import Any
 
-from ottla.coordinators.group.consumer.regexes import compile_regex
+from ottla.coordinators.regexes import Regex, compile_regex
 from ottla.coordinators.transaction.states import LABELS, TransactionState
 from ottla.coordinators.transaction.transaction import Transaction
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -37,7 +36,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
             and (not producer_ids or current.producer_id in producer_ids)
             and (not request.state_filters or current.state in states)
             and (duration_ms < 0 or now_ms - current.start_ms > duration_ms)
-            and (pattern is None or pattern.fullmatch(one.transactional_id) is not None)
+            and (pattern is None or pattern.matches(one.transactional_id))
         )
 
     return {
@@ -55,5 +54,5 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
     }
 
 
-def _pattern(text: str | None) -> "re.Pattern[str] | None":
+def _pattern(text: str | None) -> Regex | None:
     return compile_regex(text) if text else None

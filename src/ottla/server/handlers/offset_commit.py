@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
-from uuid import UUID
 
 from ottla.coordinators.group.shard import CommitRequest, WantedOffset
 from ottla.protocol.api import ApiKey
@@ -20,6 +19,7 @@ from ottla.protocol.frames import RequestHeader
 from ottla.protocol.messages import decode_request, duration_ms, encode_response, given
 from ottla.protocol.repeated_commit import RepeatedCommit
 from ottla.protocol.uuids import ZERO
+from ottla.server.commit_partitions import CommitPartitions
 from ottla.server.connection import Answer, Behind, Connection, Deferred, Expected
 from ottla.server.services import Services
 
@@ -68,24 +68,12 @@ def _expected(services: Services, repeated: RepeatedCommit, commit: "_Commit") -
 class _Commit:
     """What a request has in common with those that repeat it."""
 
-    __slots__ = (
-        "_codes",
-        "_common",
-        "_request",
-        "_services",
-        "_version",
-        "_well",
-        "_well_answer",
-        "wanted",
-    )
+    __slots__ = ("_common", "_partitions", "_services", "_version", "_well", "_well_answer")
 
     def __init__(self, services: Services, version: int, request: Any) -> None:
         self._services = services
         self._version = version
-        self._request = request
-        # In the order asked; None where the coordinator decides.
-        self._codes: list[ErrorCode | None] = []
-        self.wanted: list[WantedOffset] = []
+        self._partitions = CommitPartitions()
         for topic in request.topics:
             self._add(topic)
         retention_ms = BROKER_RETENTION_MS
@@ -103,9 +91,13 @@ class _Commit:
         self._well_answer = b""  # without its correlation id; made when first needed
 
     @property
+    def wanted(self) -> list[WantedOffset]:
+        return self._partitions.wanted
+
+    @property
     def is_sound(self) -> bool:
         """Whether every partition is there."""
-        return len(self.wanted) == len(self._codes)
+        return self._partitions.are_all_there
 
     def perform(self, wanted: Sequence[WantedOffset], correlation_id: int) -> bytes | Deferred:
         """Commit these offsets of the same partitions."""
@@ -122,26 +114,14 @@ class _Commit:
         return answer.result() if answer.done() else Deferred(answer, Behind.ALIKE)
 
     def _add(self, topic: Any) -> None:
-        name, topic_id = _topic(self._services, self._version, topic)
-        image = None if name is None else self._services.image.topics.get(name)
-        for one in topic.partitions:
-            if name is None:
-                self._codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
-                continue
-            if image is None or one.partition_index not in image.partitions:
-                self._codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                continue
-            self._codes.append(None)
-            self.wanted.append(
-                WantedOffset(
-                    image.name,
-                    topic_id,
-                    one.partition_index,
-                    one.committed_offset,
-                    given(one, "committed_leader_epoch", -1),
-                    one.committed_metadata,
-                )
-            )
+        image, unknown = self._services.image, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._version >= TOPIC_IDS_FROM:
+            found = image.topic_with_id(topic.topic_id or ZERO)
+            if found is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            found = image.topics.get(topic.name)
+        self._partitions.add(topic, found, unknown)
 
     def _answer(self, decided: list[ErrorCode], correlation_id: int) -> bytes:
         if decided != self._well:
@@ -151,29 +131,5 @@ class _Commit:
         return _CORRELATION.pack(correlation_id) + self._well_answer
 
     def _encode(self, decided: Sequence[ErrorCode], correlation_id: int) -> bytes:
-        found = iter(self._codes)
-        rest = iter(decided)
-        topics = []
-        for topic in self._request.topics:
-            partitions = []
-            for one in topic.partitions:
-                code = next(found)
-                if code is None:
-                    code = next(rest)
-                partitions.append({"partition_index": one.partition_index, "error_code": code})
-            topics.append(
-                {
-                    "name": given(topic, "name", ""),
-                    "topic_id": given(topic, "topic_id", None),
-                    "partitions": partitions,
-                }
-            )
-        return encode_response(_OFFSET_COMMIT, self._version, correlation_id, {"topics": topics})
-
-
-def _topic(services: Services, version: int, topic: Any) -> tuple[str | None, UUID]:
-    """Name and id of the topic; no name if the id is not known."""
-    if version >= TOPIC_IDS_FROM:
-        topic_id = topic.topic_id or ZERO
-        return services.topic_name(topic_id.bytes), topic_id
-    return topic.name, services.topic_id(topic.name) or ZERO
+        answer = self._partitions.answer(decided)
+        return encode_response(_OFFSET_COMMIT, self._version, correlation_id, answer)

@@ -14,6 +14,7 @@ from ottla.coordinators.group.offsets import NO_FETCHED_OFFSET, FetchedOffset
 from ottla.coordinators.group.shard import GroupShard
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import given
+from ottla.protocol.uuids import ZERO
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 
@@ -21,7 +22,6 @@ TOP_LEVEL_ERROR_FROM = 2
 GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 NO_MEMBER_EPOCH = -1
-ZERO_UUID = UUID(int=0)
 
 
 class Wanted(NamedTuple):
@@ -89,9 +89,9 @@ def _group(
 
 def _wanted(services: Services, version: int, topic: Any) -> Wanted:
     if version >= TOPIC_IDS_FROM:
-        topic_id = topic.topic_id or ZERO_UUID
+        topic_id = topic.topic_id or ZERO
         return Wanted(services.topic_name(topic_id.bytes), topic_id, topic.partition_indexes)
-    topic_id = services.topic_id(topic.name) or ZERO_UUID
+    topic_id = services.topic_id(topic.name) or ZERO
     return Wanted(topic.name, topic_id, topic.partition_indexes)
 
 
@@ -103,7 +103,7 @@ def _all(services: Services, version: int, shard: GroupShard, group_id: str) -> 
     for topic, indexes in partitions.items():
         topic_id = services.topic_id(topic)
         if topic_id is not None or version < TOPIC_IDS_FROM:
-            yield Wanted(topic, topic_id or ZERO_UUID, indexes)
+            yield Wanted(topic, topic_id or ZERO, indexes)
 
 
 def _partition(

@@ -7,7 +7,6 @@ transaction here; before, AddOffsetsToTxn has done it, and that is verified.
 
 from collections.abc import Awaitable, Sequence
 from typing import Any
-from uuid import UUID
 
 from ottla.coordinators.group.shard import CommitRequest, WantedOffset
 from ottla.coordinators.runtime import ProducerWrite
@@ -16,6 +15,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.protocol.internal_topics import OFFSETS_TOPIC
 from ottla.protocol.messages import given
+from ottla.server.commit_partitions import CommitPartitions
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
 from ottla.server.transaction_guards import FirstBatch, Operation, guards_for
@@ -28,32 +28,18 @@ BROKER_RETENTION_MS = -1
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
-    codes: list[ErrorCode | None] = []  # in the order asked; None where the coordinator decides
-    wanted: list[WantedOffset] = []
+    partitions = CommitPartitions()
     for topic in request.topics:
         image = services.image.topics.get(topic.name)
-        for one in topic.partitions:
-            if image is None or one.partition_index not in image.partitions:
-                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                continue
-            codes.append(None)
-            wanted.append(
-                WantedOffset(
-                    topic.name,
-                    image.topic_id or UUID(int=0),
-                    one.partition_index,
-                    one.committed_offset,
-                    given(one, "committed_leader_epoch", -1),
-                    one.committed_metadata,
-                )
-            )
+        partitions.add(topic, image, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    wanted = partitions.wanted
     decided: Sequence[ErrorCode] = ()
     if wanted:
         try:
             decided = await _commit(services, call, request, wanted)
         except KafkaError as error:
             decided = [error.code] * len(wanted)
-    return _answer(request, codes, [_told(call, one) for one in decided])
+    return partitions.answer([_told(call, one) for one in decided])
 
 
 async def _commit(
@@ -99,20 +85,3 @@ def _told(call: Call, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.STALE_MEMBER_EPOCH:
         return ErrorCode.ILLEGAL_GENERATION  # producers know no other word for it
     return code
-
-
-def _answer(
-    request: Any, codes: Sequence[ErrorCode | None], decided: Sequence[ErrorCode]
-) -> Fields:
-    found = iter(codes)
-    rest = iter(decided)
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for one in topic.partitions:
-            code = next(found)
-            if code is None:
-                code = next(rest)
-            partitions.append({"partition_index": one.partition_index, "error_code": code})
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}

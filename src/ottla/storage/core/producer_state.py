@@ -24,14 +24,17 @@ from typing import NamedTuple
 
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.ids import Offset, ProducerId
+from ottla.protocol.producers import (
+    EPOCH_BUMPING_VERSION,
+    NO_PRODUCER_EPOCH,
+    PRODUCER_EPOCH_MAX,
+)
 from ottla.storage.core.append_origin import AppendOrigin
 
 SEQUENCE_MAX = 2**31 - 1
 NO_SEQUENCE = -1
-NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP_MS = -1
 NO_VERIFICATION_GUARD = 0
-PRODUCER_EPOCH_MAX = 2**15 - 1
 FIRST_OFFSET = Offset(0)
 
 # max.in.flight.requests.per.connection of an idempotent client is at most this.
@@ -39,9 +42,6 @@ BATCHES_KEPT_MAX = 5
 
 # A transaction is called late only when its coordinator has had this long to abort it.
 LATE_TRANSACTION_GRACE_MS = 5 * 60 * 1000
-
-# From this transaction.version on, a marker carries an epoch above that of the data (KIP-890).
-EPOCH_BUMPING_TRANSACTION_VERSION = 2
 
 
 _VERIFIED_ORIGINS = (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
@@ -350,7 +350,7 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         if entry is None or origin is AppendOrigin.REPLICATION:
             return
-        if transaction_version >= EPOCH_BUMPING_TRANSACTION_VERSION:
+        if transaction_version >= EPOCH_BUMPING_VERSION:
             # A coordinator that got no answer sends its marker again.
             is_repeated = producer_epoch == entry.epoch and (
                 entry.transaction_first_offset is None or producer_epoch == PRODUCER_EPOCH_MAX

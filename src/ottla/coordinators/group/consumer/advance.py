@@ -39,6 +39,7 @@ from ottla.coordinators.group.consumer.records import (
 from ottla.coordinators.group.consumer.settings import Context
 from ottla.coordinators.group.consumer.timers import TimerChange, TimerKind
 from ottla.coordinators.group.consumer.topics import matching_topics, metadata_hash
+from ottla.coordinators.regexes import compile_regex
 from ottla.metadata.image import MetadataImage
 
 
@@ -71,6 +72,8 @@ class Turn:
             self._out.records.append(member_record(group.group_id, after))
         known = before or ConsumerMember(after.member_id)
         has_changed = known.topics != after.topics or known.regex != after.regex
+        if after.regex and known.regex != after.regex:
+            compile_regex(after.regex)  # refuses one that is wrong before anything is decided
         if has_changed or group.is_metadata_stale or self._is_regex_old():
             self._look_at_topics(has_changed)
         if self.epoch > self._target_epoch and self._is_assignment_due():

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ottla.coordinators.group.consumer.group import ConsumerGroup
-from ottla.coordinators.group.consumer.regexes import compile_regex
+from ottla.coordinators.group.consumer.topics import stored_regex
 from ottla.metadata.delta import MetadataDelta, TopicDelta
 
 
@@ -25,9 +25,9 @@ def has_rack_change(delta: MetadataDelta) -> bool:
 
 def is_concerned(group: ConsumerGroup, topics: Iterable[str]) -> bool:
     """Whether the group reads one of the topics, or would if it looked for topics again."""
-    patterns = [compile_regex(regex) for regex in group.regex_counts]
+    patterns = [one for one in map(stored_regex, group.regex_counts) if one is not None]
     return any(
-        group.is_subscribed_to(topic) or any(one.fullmatch(topic) for one in patterns)
+        group.is_subscribed_to(topic) or any(one.matches(topic) for one in patterns)
         for topic in topics
     )
 

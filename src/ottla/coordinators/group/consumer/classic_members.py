@@ -27,7 +27,11 @@ from ottla.coordinators.group.consumer.member import (
 from ottla.coordinators.group.consumer.migration import classic_assignment, decide_downgrade
 from ottla.coordinators.group.consumer.settings import Context
 from ottla.coordinators.group.consumer.timers import TimerChange, TimerKind
-from ottla.coordinators.group.consumer_protocol import NamedPartitions, parse_subscription
+from ottla.coordinators.group.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    NamedPartitions,
+    parse_subscription,
+)
 from ottla.coordinators.group.effects import Fields
 from ottla.coordinators.group.requests import (
     NO_MEMBER_ID,
@@ -36,7 +40,6 @@ from ottla.coordinators.group.requests import (
     SyncRequest,
     join_error,
 )
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 

@@ -43,7 +43,7 @@ from ottla.coordinators.group.consumer.records import (
     TargetMemberRecord,
 )
 from ottla.coordinators.group.consumer.timers import GroupTimers
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 NO_TARGET_EPOCH = TargetEpoch(-1, 0)

@@ -40,6 +40,7 @@ from ottla.coordinators.group.consumer.records import (
 )
 from ottla.coordinators.group.consumer.settings import Context
 from ottla.coordinators.group.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
     NamedPartitions,
     encode_assignment,
     parse_assignment,
@@ -54,7 +55,6 @@ from ottla.coordinators.group.records import (
     group_tombstone,
 )
 from ottla.coordinators.group.states import GroupState
-from ottla.coordinators.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, InvariantError, KafkaError
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import TypeAlias
 
-from ottla.coordinators.group.consumer.regexes import compile_regex
 from ottla.coordinators.group.consumer.xxh3 import xxh3_64
+from ottla.coordinators.regexes import Regex, compile_regex
 from ottla.metadata.image import MetadataImage, TopicImage
+from ottla.protocol.errors import KafkaError
 
 TOPIC_HASHES_MAX = (
     4096  # topics whose hash is kept, as it takes long for those with many partitions
@@ -72,5 +73,16 @@ def _units(text: str) -> int:
 
 def matching_topics(regex: str, image: MetadataImage) -> frozenset[str]:
     """The topics of which the expression matches the whole name."""
-    pattern = compile_regex(regex)
-    return frozenset(name for name in image.topics if pattern.fullmatch(name))
+    pattern = stored_regex(regex)
+    return frozenset(filter(pattern.matches, image.topics)) if pattern else frozenset()
+
+
+def stored_regex(regex: str) -> Regex | None:
+    """An expression that a member has; None if it is one that only another broker understood.
+
+    Such a member finds no topics, and the other members of its group do not notice.
+    """
+    try:
+        return compile_regex(regex)
+    except KafkaError:
+        return None
