@@ -61,13 +61,16 @@ def test_every_question_of_the_api_answers_as_it_is_described(client: httpx.Clie
     for path, methods in spec["paths"].items():
         if "get" not in methods:
             continue
-        address = path.format(topic="orders", group="billing", broker_id="1")
+        address = path.format(
+            topic="orders", group="billing", broker_id="1", partition="0", offset="3"
+        )
         answer = client.get(address)
         assert answer.status_code == 200, (address, answer.text)
-        schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-        matches(schema, answer.json(), address)
+        content = methods["get"]["responses"]["200"]["content"]
+        if "application/json" in content:
+            matches(content["application/json"]["schema"], answer.json(), address)
         asked += 1
-    assert asked >= 17
+    assert asked >= 20
 
 
 def test_reading_leaves_no_group_behind_and_since_reads_nothing_older(
@@ -260,6 +263,8 @@ def test_the_page_of_what_is_gone_is_loaded_once(client: httpx.Client) -> None:
     assert client.get("/topics/nobody").status_code == 404
     moving = client.get("/topics/nobody", headers={"HX-Target": "live"})
     assert moving.headers["hx-refresh"] == "true"  # a page that was open when the topic went
-    frame = client.get("/topics/nobody", headers={"HX-Target": "live_state"})
+    head = client.get("/live/topics/nobody")
+    assert head.headers["hx-refresh"] == "true"
+    frame = client.get("/live/state")
     assert "hx-refresh" not in frame.headers
     assert 'id="live_state"' in frame.text

@@ -1,12 +1,11 @@
 """Every page in a real browser, against a broker under load: it shows and moves."""
 
-import json
 import re
 
 import pytest
 from console_world import World, wait_until
 from playwright.sync_api import Page, expect
-from published_pipeline import pipeline_status
+from published_pipeline import pipeline_status, published
 
 from conftest import WatchedPage
 
@@ -105,11 +104,9 @@ def test_keyboard_alone_reaches_everything(watched: WatchedPage) -> None:
 def test_theme_follows_the_system_and_the_toggle(watched: WatchedPage) -> None:
     page = watched.go("/topics")
     colour = "() => getComputedStyle(document.body).backgroundColor"
-    page.emulate_media(color_scheme="light")
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
-    dark = page.evaluate(colour)
-    assert light != dark
+    wait_until(lambda: page.evaluate(colour) != light, "the page is dark")
     page.keyboard.press("d")
     assert page.evaluate(colour) == light
     page.reload()
@@ -133,11 +130,12 @@ def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:
 
 
 def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
-    published = world.pipelines / "revenue"
-    published.mkdir(exist_ok=True)
-    (published / "status.json").write_text(json.dumps(pipeline_status()))
-    page = watched.go("/pipelines")
-    expect(page.locator("svg.graph .node")).to_have_count(8)
-    expect(page.locator("svg.graph .edge")).to_have_count(7)
-    expect(page.locator("main")).to_contain_text("started again after 2 s")
-    expect(watched.go("/").locator("main")).to_contain_text("revenue")
+    with published(world.pipelines, pipeline_status()):
+        page = watched.go("/pipelines")
+        expect(page.locator("svg.graph .node")).to_have_count(8)
+        expect(page.locator("svg.graph .edge")).to_have_count(7)
+        expect(page.locator("ul[aria-label='What flows where'] li").first).to_have_text(
+            "orders into paid_orders"
+        )
+        expect(page.locator("main")).to_contain_text("started again after 2 s")
+        expect(watched.go("/").locator("#live_tables")).to_contain_text("revenue")

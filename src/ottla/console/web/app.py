@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from ottla.console.context import ConsoleContext
 from ottla.console.errors import BadRequestError
@@ -45,7 +44,7 @@ class KeptFiles(StaticFiles):
         return response
 
 
-def create_app(settings: ConsoleSettings) -> Starlette:
+def create_app(settings: ConsoleSettings) -> ASGIApp:
     """The console as an ASGI application; its life begins and ends with the application's."""
     console = ConsoleContext(settings)
 
@@ -71,7 +70,6 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecurityMiddleware, rules=rules)],
         exception_handlers={
             BadRequestError: _on_bad_request,
             FilterError: _on_bad_request,
@@ -82,7 +80,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
         lifespan=lifespan,
     )
     app.state.console = console
-    return app
+    return SecurityMiddleware(app, rules)
 
 
 async def _on_bad_request(request: Request, error: Exception) -> Response:
