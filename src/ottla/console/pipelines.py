@@ -67,8 +67,11 @@ def read_pipelines(directory: str | None) -> list[PipelineRow]:
         return []
     rows = []
     for run in found:
-        status = run.read_status()
-        if isinstance(status, dict):
+        try:
+            status = run.read_status()
+        except AttributeError:
+            continue  # JSON, but no object: nothing that a pipeline wrote
+        if status is not None:
             rows.append(pipeline_row(status, run.name))
     return rows
 

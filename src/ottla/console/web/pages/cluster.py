@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,13 +31,13 @@ async def brokers(request: Request) -> Response:
 async def broker(request: Request) -> Response:
     """One broker: its log directories and every setting."""
     console = context_of(request)
-    broker_id = request.path_params["broker_id"]
+    broker_id = _asked_broker(request)
     row = next((one for one in console.digest.brokers if one.broker_id == broker_id), None)
     if row is None:
         return page(
             request,
             "missing.html",
-            {"what": "broker", "name": str(broker_id), "back": "/brokers"},
+            {"what": "broker", "name": request.path_params["broker_id"], "back": "/brokers"},
             section="brokers",
             status=404,
         )
@@ -58,8 +59,17 @@ async def broker(request: Request) -> Response:
     return page(request, "broker.html", values, section="brokers")
 
 
+def _asked_broker(request: Request) -> int | None:
+    """The broker of the address, if it is one of the cluster's."""
+    asked = request.path_params["broker_id"]
+    known = context_of(request).sampler.view.metadata.brokers
+    return next((one for one in known if str(one) == asked), None)
+
+
 async def change_broker_config(request: Request) -> Response:
-    broker_id = request.path_params["broker_id"]
+    broker_id = _asked_broker(request)
+    if broker_id is None:
+        raise HTTPException(404, "There is no such broker.")
     return await change_setting(
         request,
         BROKER_RESOURCE,
