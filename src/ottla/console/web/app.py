@@ -35,6 +35,28 @@ _NOT_FOUND_CODES = frozenset(
 )
 
 
+# The cluster answers, and will not do what was asked: another question is needed, not patience.
+_REFUSED_CODES = frozenset(
+    {
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
 class KeptFiles(StaticFiles):
     """Static files, kept for ever by browsers: their addresses carry the hash of their content."""
 
@@ -89,7 +111,8 @@ async def _on_bad_request(request: Request, error: Exception) -> Response:
 
 async def _on_kafka_error(request: Request, error: Exception) -> Response:
     code = getattr(error, "code", None)
-    return _answer(request, 404 if code in _NOT_FOUND_CODES else 502, str(error))
+    status = 404 if code in _NOT_FOUND_CODES else 422 if code in _REFUSED_CODES else 502
+    return _answer(request, status, str(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
