@@ -16,7 +16,7 @@ from ottla.console.kafka.model import Metadata, ProducerView, TransactionView
 from ottla.console.kafka.transaction_questions import TransactionQuestions
 
 # Kafka's transaction.max.timeout.ms unless it was changed: nothing may be open for longer.
-AGE_MS_MIN = 15 * 60 * 1000
+OLDER_DEFAULT = "15m"
 
 
 class Hanging(NamedTuple):

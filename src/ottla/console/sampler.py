@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import nan
@@ -33,6 +33,7 @@ from ottla.console.pipelines import PipelineRow
 from ottla.protocol.errors import KafkaError
 
 T = TypeVar("T")
+Commits = Mapping[str, Mapping[TopicPartition, int]]  # group -> partition -> offset
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Sampler:
         self.looks = 0  # done; one more has begun while one is under way
         self._begun = 0
         self._interval_s = interval_s
-        self._commits: deque[tuple[float, Mapping[str, Mapping[TopicPartition, int]]]] = deque()
+        self._commits: deque[tuple[float, Commits]] = deque()
         self._ends: Ends[TopicPartition] = Ends()
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
@@ -265,7 +266,7 @@ class Sampler:
             view.offsets_at,
             {
                 "produced": sum(topics.values()) if topics else nan,
-                "consumed": sum(consumed.values()) if len(self._commits) > 1 else nan,
+                "consumed": sum(consumed.values()) if consumed or not view.committed else nan,
                 "bytes": bytes_rate,
                 "lag": sum(known.values()),
                 "under_replicated": float(sum(under for under, _ in troubles)),
@@ -278,8 +279,7 @@ class Sampler:
         self._commits.append((view.groups_at, view.committed))
         while len(self._commits) > 2 and view.groups_at - self._commits[1][0] >= COMMITS_S:
             self._commits.popleft()
-        began_at, earlier = self._commits[0]
-        return consumed_rates(earlier, view.committed, view.groups_at - began_at)
+        return consumed_rates(self._commits)
 
     def _behind(self, view: ClusterView) -> dict[str, float]:
         """How old the oldest record is that each group has not read, where it is behind."""
@@ -311,22 +311,30 @@ def _of_groups(
     }
 
 
-def consumed_rates(
-    before: Mapping[str, Mapping[TopicPartition, int]],
-    after: Mapping[str, Mapping[TopicPartition, int]],
-    seconds: float,
-) -> dict[tuple[str, str], float]:
-    """Records a second by group and topic; a reset backwards counts as still."""
+def consumed_rates(looks: Sequence[tuple[float, Commits]]) -> dict[tuple[str, str], float]:
+    """Records a second by group and topic, from the first look that knows a partition to the last.
+
+    A reset backwards counts as still.
+    """
     rates: dict[tuple[str, str], float] = {}
-    if seconds <= 0:
-        return rates
-    for group_id, offsets in after.items():
-        earlier = before.get(group_id, {})
+    now, newest = looks[-1]
+    for group_id, offsets in newest.items():
         for key, offset in offsets.items():
-            grown = max(0, offset - earlier.get(key, offset))
-            pair = (group_id, key[0])
-            rates[pair] = rates.get(pair, 0.0) + grown / seconds
+            began, earlier = _first_known(looks, group_id, key)
+            if now > began:
+                pair = (group_id, key[0])
+                rates[pair] = rates.get(pair, 0.0) + max(0, offset - earlier) / (now - began)
     return rates
+
+
+def _first_known(
+    looks: Sequence[tuple[float, Commits]], group_id: str, key: TopicPartition
+) -> tuple[float, int]:
+    return next(
+        (at, committed[group_id][key])
+        for at, committed in looks
+        if group_id in committed and key in committed[group_id]
+    )
 
 
 def _newest(

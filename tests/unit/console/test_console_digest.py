@@ -187,12 +187,10 @@ def test_rates_are_by_partition_and_topic() -> None:
 def test_what_groups_consume_is_by_topic_and_a_reset_is_no_rate() -> None:
     before = {"g": {("t", 0): 10, ("t", 1): 90, ("u", 0): 5}}
     after = {"g": {("t", 0): 40, ("t", 1): 0, ("u", 0): 15, ("v", 0): 7}}
-    assert consumed_rates(before, after, 10.0) == {
-        ("g", "t"): 3.0,
-        ("g", "u"): 1.0,
-        ("g", "v"): 0.0,
-    }
-    assert consumed_rates(before, after, 0.0) == {}
+    rates = consumed_rates([(0.0, before), (5.0, {"g": {("v", 0): 2}}), (10.0, after)])
+    # What was committed first within the time counts from there.
+    assert rates == {("g", "t"): 3.0, ("g", "u"): 1.0, ("g", "v"): 1.0}
+    assert consumed_rates([(10.0, after)]) == {}
 
 
 def test_values_as_text() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ottla.client import Unreachable
-from ottla.console.hanging import AGE_MS_MIN, find_hanging, suspected, unknown
+from ottla.console.hanging import find_hanging, suspected, unknown
 from ottla.console.kafka.model import (
     BrokerView,
     Metadata,
@@ -21,6 +21,7 @@ from ottla.console.kafka.transaction_questions import (
 )
 from ottla.protocol.api import ApiKey
 
+AGE_MS_MIN = 900_000
 NOW_MS = 100 * AGE_MS_MIN
 OLD_MS = NOW_MS - AGE_MS_MIN - 1
 

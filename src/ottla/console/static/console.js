@@ -184,10 +184,10 @@ customElements.define("time-chart", class extends HTMLElement {
 
 // --- Live tail: rows as they are written, each of them drawn, at most as many as can be watched.
 // Rows come five times a second and are drawn over the frames between; what a browser is too slow to
-// draw, or a hidden tab does not, is counted as skipped. Only the newest are in the page while it
-// runs, as what nobody sees costs frames; the ones before them come back when it stops.
+// draw, or a hidden tab does not, is counted as skipped. While it runs, only as many as a screen
+// holds are in the page, as what nobody sees costs frames; those before them come back when it stops.
 const TAIL_ROWS_MAX = 500;
-const TAIL_ROWS_LIVE = 100;
+const TAIL_ROW_PX = 29;
 const TAIL_WAITING_MAX = 1000;
 const TAIL_SPREAD_MS = 180;
 customElements.define("live-tail", class extends HTMLElement {
@@ -294,19 +294,20 @@ customElements.define("live-tail", class extends HTMLElement {
     this.frame = null;
     const share = Math.min(1, Math.max(0.05, (at - this.painted) / TAIL_SPREAD_MS));
     this.painted = at;
-    const count = Math.min(TAIL_ROWS_LIVE, Math.ceil(this.waiting.length * share));
+    const count = Math.min(this.room(), Math.ceil(this.waiting.length * share));
     this.draw(this.waiting.splice(0, count));
     if (this.waiting.length) this.frame = requestAnimationFrame((next) => this.paint(next));
     if (this.seen) this.tell(false);
   }
+  room() { return Math.ceil(innerHeight / TAIL_ROW_PX) + 2; }
   draw(rows) {
     for (const row of rows) showTimes(row);
     this.body.prepend(...rows.reverse());
     this.drawn += rows.length;
-    const surplus = [...this.body.children].slice(TAIL_ROWS_LIVE);
+    const surplus = [...this.body.children].slice(this.room());
     for (const row of surplus) row.remove();
     this.older.unshift(...surplus);
-    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - TAIL_ROWS_LIVE);
+    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - this.body.children.length);
   }
   tell(isStopped) {
     const now = performance.now();

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ottla.console.errors import BadRequestError
-from ottla.console.hanging import find_hanging
+from ottla.console.hanging import OLDER_DEFAULT, find_hanging
 from ottla.console.history import History
 from ottla.console.kafka.questions import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.console.numbers import PARTITION_MAX, integer
@@ -205,7 +205,7 @@ async def hanging_transactions(request: Request) -> Response:
         console.transactions,
         console.sampler.view.metadata,
         now_ms=int(time.time() * 1000),
-        age_ms_min=parse_duration_ms(request.query_params.get("older", "15m")),
+        age_ms_min=parse_duration_ms(request.query_params.get("older", OLDER_DEFAULT)),
     )
     return JSONResponse(
         {

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from ottla.console.digest import BrokerRow, Check, GroupRow, LagRow, TopicLag, TopicRow
 from ottla.console.events import Event
-from ottla.console.hanging import Hanging
+from ottla.console.hanging import OLDER_DEFAULT, Hanging
 from ottla.console.kafka.model import (
     ConfigEntry,
     LogDirectory,
@@ -193,7 +193,7 @@ READING: tuple[ApiRoute, ...] = (
         method="GET", path="/api/v1/transactions/hanging", handler=reading.hanging_transactions,
         name="findHangingTransactions",
         text="Transactions that a partition has open and no coordinator knows; asks every leader.",
-        parameters=(query("older", "How long they have been silent: 15m unless told."),),
+        parameters=(query("older", f"Silent for at least this long; else {OLDER_DEFAULT}."),),
         answer=record(
             hanging=array(schema_of(Hanging)), partition_count=integer(), untold_count=integer(),
             silent_brokers=_SILENT,

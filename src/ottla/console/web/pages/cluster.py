@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ottla.console.errors import BadRequestError
-from ottla.console.hanging import find_hanging
+from ottla.console.hanging import OLDER_DEFAULT, find_hanging
 from ottla.console.kafka.model import OPEN_STATES
 from ottla.console.kafka.questions import BROKER_RESOURCE
 from ottla.console.seeking import parse_duration_ms
@@ -100,7 +100,7 @@ async def transactions(request: Request) -> Response:
     metadata = console.sampler.view.metadata
     now_ms = int(time.time() * 1000)
     given = request.query_params
-    older = given.get("older", "15m")
+    older = given.get("older", OLDER_DEFAULT)
     hanging, problem = None, ""
     if given.get("hanging") == "1":
         try:
