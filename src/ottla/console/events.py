@@ -115,6 +115,8 @@ def _groups(before: ClusterView, after: ClusterView, at: float) -> Iterator[Even
     if before.groups is after.groups or not before.groups_at:
         return
     for group_id, group in after.groups.items():
+        if group_id in after.markers:
+            continue  # the place where a sink keeps its last batch; nobody reads with it
         earlier = before.groups.get(group_id)
         if earlier is None:
             yield Event(at, "group", "good", f"Group {group_id} appeared", group_id, "group")
@@ -124,7 +126,7 @@ def _groups(before: ClusterView, after: ClusterView, at: float) -> Iterator[Even
             count = len(after.descriptions[group_id].members)
             text = f"Group {group_id} rebalanced: {count} member{'' if count == 1 else 's'}"
             yield Event(at, "group", "info", text, group_id, "group")
-    for group_id in sorted(before.groups.keys() - after.groups.keys()):
+    for group_id in sorted(before.groups.keys() - after.groups.keys() - before.markers.keys()):
         yield Event(at, "group", "info", f"Group {group_id} is gone", "", "")
 
 

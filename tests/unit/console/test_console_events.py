@@ -134,3 +134,9 @@ def test_a_rebalance_that_nobody_saw_is_known_by_the_generation_it_left(
 def test_groups_that_were_not_looked_at_are_not_compared() -> None:
     before = replace(view(), groups_at=0.0)
     assert texts(before, view(a="Stable")) == []
+
+
+def test_the_marker_of_a_sink_comes_and_goes_without_a_word() -> None:
+    marked = replace(view(sink="Empty"), markers={"sink": 4})
+    assert texts(view(), marked) == []
+    assert texts(marked, view()) == []

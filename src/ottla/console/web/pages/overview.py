@@ -23,7 +23,7 @@ async def overview(request: Request) -> Response:
         "metadata": digest.view.metadata,
         "topic_count": len(own),
         "partition_count": sum(row.partition_count for row in topics),
-        "group_count": len(digest.groups),
+        "group_count": len(digest.groups) - len(digest.view.markers),
         "size_bytes": sum(row.size_bytes or 0 for row in topics),
         "produced": sampler.cluster.newest("produced"),
         "consumed": sampler.cluster.newest("consumed"),
