@@ -198,3 +198,13 @@ def test_a_slice_of_large_records_holds_no_more_than_it_may() -> None:
     piece.add([Record(0, n, n, False, None, bytes(100), ()) for n in range(12)])
     block = piece.block()
     assert ([record.offset for record in block.records], block.position) == ([9, 8], 8)
+
+
+def test_a_slice_that_is_not_done_in_time_is_left_to_the_next_page() -> None:
+    cluster = Cluster({0: [40 * KB] * 1_000})
+    cluster.fetch_s = browse.SCAN_S_MAX / 4.5
+    query = cluster.query(is_backward=True, predicate=lambda record: False)
+    page = cluster.page(query)
+    # The first slice took four answers; time was up within the second, which is not begun anew.
+    assert (page.scanned, cluster.fetches) == (browse._SEARCH_RECORDS_FIRST, 5)
+    assert page.position == {0: 1_000 - browse._SEARCH_RECORDS_FIRST}
