@@ -229,6 +229,8 @@ def broker_away(world: World) -> Iterator[None]:
         yield
     finally:
         world.broker.start()
+        with world.console.client() as client:
+            wait_until(lambda: client.get("/api/v1/health").json()["is_reachable"], "an answer")
 
 
 def verdict(page: Page) -> Locator:

@@ -67,14 +67,7 @@ class Readers:
         """One record, or None if there is none at that offset."""
 
         def read(reader: Reader) -> Record | None:
-            fetched = reader.fetch(
-                topic, {partition: offset}, partition_bytes=_PAGE_BYTES, records_max=1
-            )
-            if partition in fetched.troubles:
-                raise fetched.troubles[partition]
-            records = fetched.chunks[partition].records
-            found = records[0] if records else None
-            return found if found is not None and found.offset == offset else None
+            return read_record(reader, topic, partition, offset)
 
         return await self._with_reader(read)
 
@@ -113,6 +106,23 @@ class Fetches(Protocol):
         records_max: int | None = None,
         is_committed: bool = False,
     ) -> Fetched: ...
+
+
+def read_record(reader: Fetches, topic: str, partition: int, offset: int) -> Record | None:
+    """One record, or None if there is none at that offset; KafkaError if nobody can tell."""
+
+    def fetch() -> Fetched:
+        return reader.fetch(topic, {partition: offset}, partition_bytes=_PAGE_BYTES, records_max=1)
+
+    fetched = fetch()
+    if fetched.troubles:
+        # A reader that was idle while its broker started again has lost its connection.
+        fetched = fetch()
+    if fetched.troubles:
+        raise fetched.troubles[partition]
+    records = fetched.chunks[partition].records
+    found = records[0] if records else None
+    return found if found is not None and found.offset == offset else None
 
 
 def read_page(

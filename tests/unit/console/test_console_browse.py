@@ -5,13 +5,15 @@ with data may exceed its limit, the others get whole batches within theirs, and 
 the limit of the answer.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client import Unreachable
 from ottla.console import browse
-from ottla.console.browse import Query, read_page
+from ottla.console.browse import Query, read_page, read_record
 from ottla.console.kafka.reader import FETCH_BYTES_MAX, Chunk, Fetched
 from ottla.console.paging import Page, Range
 from ottla.console.records import Position, Record
@@ -208,3 +210,22 @@ def test_a_slice_that_is_not_done_in_time_is_left_to_the_next_page() -> None:
     # The first slice took four answers; time was up within the second, which is not begun anew.
     assert (page.scanned, cluster.fetches) == (browse._SEARCH_RECORDS_FIRST, 5)
     assert page.position == {0: 1_000 - browse._SEARCH_RECORDS_FIRST}
+
+
+class Forgetful(Cluster):
+    """A leader whose connection was lost while nobody used it."""
+
+    def fetch(self, topic: str, position: Position, **more: Any) -> Fetched:  # type: ignore[override]
+        self.away = {0} if self.fetches == 0 else set()
+        return super().fetch(topic, position, **more)
+
+
+def test_one_record_is_read_again_after_a_connection_was_lost() -> None:
+    found = read_record(Forgetful({0: [10, 10]}), "t", 0, 1)
+    assert found is not None
+    assert found.offset == 1
+    assert read_record(Forgetful({0: [10]}), "t", 0, 1) is None
+    cluster = Cluster({0: [10]})
+    cluster.away = {0}
+    with pytest.raises(KafkaError, match="is away"):
+        read_record(cluster, "t", 0, 0)

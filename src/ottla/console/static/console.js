@@ -311,7 +311,12 @@ customElements.define("live-tail", class extends HTMLElement {
   }
   tell(isStopped) {
     const now = performance.now();
-    if (!isStopped && this.told && now - this.told < 400) return;
+    clearTimeout(this.telling);
+    if (!isStopped && this.told && now - this.told < 400) {
+      // The last of a burst is told as well.
+      this.telling = setTimeout(() => { if (this.isOn) this.tell(false); }, 400);
+      return;
+    }
     this.told = now;
     const span = Math.max(1, Math.min(3, (now - this.started) / 1000));
     const rate = Math.round(this.recent.reduce((sum, [, count]) => sum + count, 0) / span);
