@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: install up test check unit integration sim compat console spark long crash fuzz bench lock clean
+.PHONY: install up test check unit integration sim compat console console-scale spark long crash fuzz bench lock clean
 
 install: $(STAMP)
 
@@ -53,6 +53,11 @@ integration: $(STAMP)
 console: $(STAMP)
 	@tools/install_system.sh chromium:chromium
 	$(PYTEST) tests/console
+
+# Two thousand topics, five hundred groups, a live tail: by hand, on a machine with nothing else to do.
+console-scale: $(STAMP)
+	@tools/install_system.sh chromium:chromium
+	PYTHONPATH=.:tests/console $(BIN)/python tests/console/measure.py
 
 # Local Spark and real brokers. What kills Spark's processes, and a cluster of its own, are in `long`.
 spark: $(STAMP)

@@ -21,6 +21,10 @@ import httpx
 from bench.brokers import FIRST_TOPIC, BrokerProcess, Kind, start_fresh
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.client import Client, ClientConfig
+from ottla.protocol.api import ApiKey
+from ottla.protocol.batches import Record, build_batch
+
 TOPICS = {
     "orders": 6,
     "payments": 3,
@@ -31,6 +35,8 @@ TOPICS = {
 }
 BIG_NUMBER = 9_007_199_254_740_993  # the first whole number that floating point cannot hold
 QUIET = {"log_level": 0}
+# Verified, no transaction could be left hanging, and none be shown.
+OVERRIDES = {"transaction.partition.verification.enable": "false"}
 READY_S_MAX = 30.0
 
 
@@ -256,6 +262,29 @@ def commit_once(bootstrap: str, group: str, topic: str, partitions: int, offset:
     consumer.close()
 
 
+def hang(bootstrap: str, topic: str, *, producer_id: int = 4711, age_s: int = 1_000) -> None:
+    """A transaction on partition 0 that no coordinator knows; its broker must not verify them."""
+    at_ms = int((time.time() - age_s) * 1000)
+    batch = build_batch(
+        [Record(0, at_ms, b"k", b"v", ())],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    partition = {"index": 0, "records": bytes(batch)}
+    fields = {
+        "transactional_id": "nobody-knows",
+        "acks": -1,
+        "timeout": 10_000,
+        "topic_data": [{"name": topic, "partition_data": [partition]}],
+    }
+    with Client(ClientConfig.of(bootstrap)) as client:
+        leader = client.broker(client.leader(topic, 0))
+        answer = leader.ask(ApiKey.PRODUCE, fields, version=11)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
 def wait_until(condition: Any, what: str, seconds: float = READY_S_MAX) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -280,7 +309,7 @@ class World:
         self.pipelines.mkdir(parents=True)
         try:
             self.broker: BrokerProcess = self._stack.enter_context(
-                start_fresh(kind, directory / "broker")
+                start_fresh(kind, directory / "broker", overrides=OVERRIDES)
             )
             create_topics(self.bootstrap, TOPICS)
             delete_topic(self.bootstrap, FIRST_TOPIC)

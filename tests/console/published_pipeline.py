@@ -1,7 +1,26 @@
 """What a running pipeline publishes: a status file, which the console reads."""
 
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from ottla.spark.pipelines.run_directory import RunDirectory
+
+
+@contextmanager
+def published(home: Path, status: dict[str, Any]) -> Iterator[None]:
+    """A pipeline whose supervisor lives for as long as the block."""
+    run = RunDirectory(home, status["name"])
+    run.acquire()
+    try:
+        run.write_status(status, "")
+        yield
+    finally:
+        run.release()
+        shutil.rmtree(run.path)
 
 
 def pipeline_status() -> dict[str, Any]:

@@ -1,20 +1,22 @@
 """Takes the screenshots: `PYTHONPATH=. python tests/console/shoot.py docs/images CONSOLE`.
 
 CONSOLE is the address that `make up` prints, once its pipeline runs: the overview and the pipelines
-are taken there, the other pages from a shop of its own. Not a test: pictures change with each run.
+are taken there, the other pages from a shop of its own, whose data lies in --data for as long as
+that takes. Not a test: pictures change with each run.
 """
 
-import sys
-import tempfile
+import argparse
+import re
+import shutil
 import time
 from pathlib import Path
 
 import confluent_kafka
-from console_world import QUIET, World, create_topics
+from console_world import QUIET, World, create_topics, hang
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
-WARM_UP_S = 45.0
+WARM_UP_S = 60.0
 SIZE = {"width": 1360, "height": 850}
 PHONE = {"width": 390, "height": 844}
 
@@ -29,8 +31,10 @@ PAGES = (
     ("groups", "/groups"),
     ("group", "/groups/view?id=warehouse-sync"),
     ("brokers", "/brokers"),
+    ("broker", "/brokers/1"),
     ("quorum", "/quorum"),
     ("transactions", "/transactions"),
+    ("hanging", "/transactions?hanging=1"),
 )
 
 
@@ -67,7 +71,8 @@ def shoot(page: Page, address: str, target: Path, theme: str) -> None:
             page.locator("tbody tr[data-offset]").nth(2).click()
             page.wait_for_selector(".record")
         if name == "settings":
-            page.locator("summary", has_text="retention.ms").first.click()
+            page.locator("summary", has_text=re.compile(r"^retention\.ms$")).click()
+            page.wait_for_timeout(400)
         if name == "group":
             page.wait_for_timeout(800)
         page.screenshot(path=target / f"{name}-{theme}.png")
@@ -90,37 +95,67 @@ def shoot_demo(page: Page, address: str, target: Path, theme: str) -> None:
 
 
 def shoot_phone(browser: Browser, address: str, target: Path) -> None:
-    context = browser.new_context(
-        viewport=PHONE, device_scale_factor=2, color_scheme="light", has_touch=True, is_mobile=True
-    )
-    page = context.new_page()
-    for name, path in (("overview", "/"), ("topics", "/topics"), ("messages", "/topics/orders")):
-        page.goto(address + path)
-        page.wait_for_timeout(700)
-        page.screenshot(path=target / f"phone-{name}.png")
-    context.close()
+    for theme in ("light", "dark"):
+        context = browser.new_context(
+            viewport=PHONE,  # type: ignore[arg-type]
+            device_scale_factor=2,
+            color_scheme=theme,
+            has_touch=True,
+            is_mobile=True,
+        )
+        page = context.new_page()
+        for name, path in (
+            ("overview", "/"),
+            ("topics", "/topics"),
+            ("messages", "/topics/orders"),
+        ):
+            page.goto(address + path)
+            page.wait_for_timeout(700)
+            page.screenshot(path=target / f"phone-{name}-{theme}.png")
+        context.close()
 
 
-def main(target: Path, demo: str) -> None:
+def shoot_outage(browser: Browser, world: World, target: Path) -> None:
+    """The overview and a page of messages while nobody answers."""
+    world.broker.kill()
+    for theme in ("light", "dark"):
+        context = browser.new_context(viewport=SIZE, color_scheme=theme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(world.console.address + "/")
+        page.wait_for_selector("#live_state .banner")
+        page.wait_for_timeout(6_000)
+        page.screenshot(path=target / f"outage-{theme}.png")
+        context.close()
+
+
+def main(target: Path, demo: str | None, data: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory, World(Path(directory)) as world:
+    with World(data) as world:
         world.shop.start()
         producers = open_transactions(world.bootstrap)
         time.sleep(5)
-        create_topics(world.bootstrap, {"orders.paid": 3, "revenue": 1, "returns": 3})
+        create_topics(world.bootstrap, {"orders.paid": 3, "revenue": 1, "returns": 3, "ledger": 1})
+        hang(world.bootstrap, "ledger")
         time.sleep(WARM_UP_S)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for theme in ("light", "dark"):
                 context = browser.new_context(viewport=SIZE, color_scheme=theme)  # type: ignore[arg-type]
                 context.set_default_timeout(90_000)
-                shoot_demo(context.new_page(), demo, target, theme)
+                shoot_demo(context.new_page(), demo or world.console.address, target, theme)
                 shoot(context.new_page(), world.console.address, target, theme)
                 context.close()
             shoot_phone(browser, world.console.address, target)
+            shoot_outage(browser, world, target)
             browser.close()
         del producers
+    shutil.rmtree(data)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=Path)
+    parser.add_argument("console", nargs="?", help="the address that `make up` prints")
+    parser.add_argument("--data", type=Path, default=Path("/srv/ottla"))
+    given = parser.parse_args()
+    main(given.target, given.console, given.data)

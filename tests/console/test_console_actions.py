@@ -3,10 +3,25 @@
 import json
 import re
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import confluent_kafka
-from console_world import BIG_NUMBER, QUIET, World, commit_once, create_topics, wait_until
-from playwright.sync_api import Page, expect
+import pytest
+from console_world import (
+    BIG_NUMBER,
+    QUIET,
+    ConsoleProcess,
+    World,
+    commit_once,
+    create_topics,
+    hang,
+    wait_until,
+)
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from conftest import WatchedPage
 
@@ -136,10 +151,16 @@ def test_a_topic_is_created_checked_altered_and_deleted(watched: WatchedPage) ->
     row.locator("summary").click()
     row.get_by_label("Value of retention.ms").fill("-7")
     row.get_by_role("button", name="Set").click()
-    expect(page.locator("#config-answer .banner.bad")).to_be_visible()
+    expect(row.locator(".banner.bad")).to_be_visible()
+    expect(row.get_by_label("Value of retention.ms")).to_have_value("-7")
     row.get_by_label("Value of retention.ms").fill("7200000")
     row.get_by_role("button", name="Set").click()
-    expect(page.locator("#config-answer .banner.good")).to_contain_text("7200000")
+    expect(row.locator(".banner.good")).to_contain_text("7200000")
+    expect(row.locator("td.config-value").first).to_have_text("7200000")
+    row.get_by_role("button", name="Back to default").click()
+    expect(row.locator(".banner.good")).to_contain_text("back to its default")
+    expect(row.locator("td.config-value").first).to_have_text("604800000")
+    expect(row.get_by_role("button", name="Back to default")).to_have_count(0)
     page.get_by_role("link", name="Partitions").click()
     page.get_by_placeholder("made-here").fill("made-her")
     page.get_by_role("button", name="Delete topic").click()
@@ -200,20 +221,211 @@ def test_exports_are_what_the_page_shows(watched: WatchedPage, world: World) -> 
     assert text.count("'=1+1") == 5
 
 
-def test_a_broker_that_is_killed_and_returns_is_told(watched: WatchedPage, world: World) -> None:
-    page = watched.go("/")
-    expect(page.locator("#live .verdict")).to_contain_text("All is well", timeout=30_000)
+@contextmanager
+def broker_away(world: World) -> Iterator[None]:
+    """The broker is killed for the length of the block, and back after it: it is everybody's."""
     world.broker.kill()
     try:
-        expect(page.locator("#live .verdict")).to_contain_text("does not answer", timeout=30_000)
-        expect(page.locator("#live_state")).to_contain_text("no answer")
-        other = watched.go("/topics/orders/partitions")
-        expect(other.get_by_role("alert")).to_contain_text("The cluster does not answer")
-        watched.go("/topics/orders")
+        yield
     finally:
-        world.broker.start()  # the world is everybody's
+        world.broker.start()
+        with world.console.client() as client:
+            wait_until(lambda: client.get("/api/v1/health").json()["is_reachable"], "an answer")
+
+
+def verdict(page: Page) -> Locator:
+    return page.locator("#live .verdict")
+
+
+def test_a_broker_that_is_killed_and_returns_is_told_on_the_open_page(
+    watched: WatchedPage, world: World
+) -> None:
     page = watched.go("/")
-    expect(page.locator("#live .verdict")).not_to_contain_text("does not answer", timeout=30_000)
+    expect(page.locator("#live_state")).to_contain_text("all is well", timeout=30_000)
+    with broker_away(world):
+        expect(verdict(page)).to_contain_text("does not answer", timeout=30_000)
+        expect(page.locator("#live_state")).to_contain_text("no answer")
+        expect(page.locator("#live_state .banner")).to_contain_text("what was known")
+        expect(page.locator(".figure").first).to_have_text("–")  # no figure of the past stays
+        page.set_viewport_size({"width": 390, "height": 844})
+        expect(page.locator("#live_state .state")).to_be_in_viewport()
+        expect(page.locator("#live_state .banner")).to_be_in_viewport()
+    expect(page.locator("#live_state .banner")).to_have_count(0, timeout=30_000)
+    expect(verdict(page)).not_to_contain_text("does not answer")
     expect(page.locator(".timeline")).to_contain_text("The cluster answers again")
+
+
+def test_no_page_takes_an_outage_for_an_empty_cluster(watched: WatchedPage, world: World) -> None:
+    watched.go("/topics/orders")
+    with broker_away(world):
+        page = watched.go("/topics/orders")
+        expect(page.locator("main .banner.bad").last).to_be_visible()
+        expect(page.locator("tbody")).to_contain_text("Nothing was read.")
+        page = watched.go("/groups/view?id=billing")
+        expect(page.locator("#live")).to_contain_text("Who is a member is not known now.")
+        page = watched.go("/transactions")
+        expect(page.locator("#live")).to_contain_text("is not known now")
+        page = watched.go("/topics/orders/partitions")
+        expect(page.get_by_role("alert").first).to_contain_text("The cluster does not answer")
+        with world.console.client() as client:
+            for path in ("/api/v1/topics/orders/messages", "/topics/orders/export?format=csv"):
+                assert client.get(path).status_code == 502, path
     page = watched.go("/topics/orders")
     expect(page.locator("tbody tr[data-offset]").first).to_be_visible()
+
+
+def test_a_live_tail_goes_on_across_a_kill_and_loses_nothing(
+    watched: WatchedPage, world: World
+) -> None:
+    create_topics(world.bootstrap, {"survived": 2})
+    page = watched.go("/topics/survived")
+    page.get_by_role("button", name="Live tail").click()
+    expect(page.locator("[data-tail-status]")).to_contain_text("waiting")
+    produce(world, "survived", {"n": 1}, key="a")
+    expect(page.locator("tbody")).to_contain_text('{"n": 1}')
+    with broker_away(world):
+        expect(page.locator("[data-tail-trouble]")).to_be_visible(timeout=30_000)
+    produce(world, "survived", {"n": 2}, key="a")
+    produce(world, "survived", {"n": 3}, key="b")
+    expect(page.locator("tbody tr[data-offset]")).to_have_count(3, timeout=30_000)
+    expect(page.locator("[data-tail-trouble]")).to_be_hidden()
+    expect(page.locator("[data-tail-status]")).to_contain_text("3 messages")
+
+
+def test_a_live_tail_begun_in_an_outage_follows_when_it_is_over(
+    watched: WatchedPage, world: World
+) -> None:
+    create_topics(world.bootstrap, {"awaited": 2})
+    page = watched.go("/topics/awaited")
+    with broker_away(world):
+        page.get_by_role("button", name="Live tail").click()
+        expect(page.locator("[data-tail-trouble]")).to_contain_text("Nobody leads it")
+    expect(page.locator("[data-tail-trouble]")).to_be_hidden(timeout=30_000)
+    produce(world, "awaited", {"n": 1})
+    expect(page.locator("tbody")).to_contain_text('{"n": 1}', timeout=30_000)
+
+
+def test_a_console_that_ended_is_told_on_the_open_page(browser: Browser, world: World) -> None:
+    with ConsoleProcess(world.bootstrap) as console:
+        page = browser.new_page()
+        page.goto(console.address + "/topics")
+        expect(page.locator("live-pulse .banner")).to_be_hidden()
+        console.close()
+        expect(page.locator("live-pulse .banner")).to_be_visible(timeout=20_000)
+        expect(page.locator("#live_state .state")).not_to_be_visible()
+        page.close()
+
+
+def test_a_tail_draws_what_it_counts(watched: WatchedPage, world: World) -> None:
+    create_topics(world.bootstrap, {"drawn": 2})
+    page = watched.go("/topics/drawn")
+    page.get_by_role("button", name="Live tail").click()
+    expect(page.locator("[data-tail-status]")).to_contain_text("waiting")
+    for _ in range(3):
+        produce(world, "drawn", *range(150), key="k")
+    expect(page.locator("[data-tail-status]")).to_contain_text("450 messages")
+    page.get_by_role("button", name="Stop").click()
+    told = page.locator("live-tail").evaluate(
+        "(tail) => [tail.seen, tail.drawn, tail.skipped, tail.waiting.length, tail.frame]"
+    )
+    assert told == [450, 450, 0, 0, None]
+    offsets = [int(row) for row in page.locator("tbody tr[data-offset]").evaluate_all(
+        "(rows) => rows.map((row) => row.dataset.offset)"
+    )]  # fmt: skip
+    assert offsets == list(range(449, -1, -1))  # the newest first, each once
+
+
+def test_a_hidden_tab_lets_go_of_its_tail_and_misses_nothing(
+    watched: WatchedPage, world: World
+) -> None:
+    create_topics(world.bootstrap, {"hidden": 1})
+    page = watched.go("/topics/hidden")
+    page.get_by_role("button", name="Live tail").click()
+    expect(page.locator("[data-tail-status]")).to_contain_text("waiting")
+    show = """(hidden) => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange")); }"""
+    page.evaluate(show, True)
+    assert page.locator("live-tail").evaluate("(tail) => tail.source") is None
+    produce(world, "hidden", {"n": 1}, {"n": 2})
+    page.evaluate(show, False)
+    expect(page.locator("tbody tr[data-offset]")).to_have_count(2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        ((4711).to_bytes(8, "big"), b"text", []),
+        (b"two\nlines", b"\nbegins with a line end\r\nand has others", [("h", b"a\nb")]),
+        (b"", None, [("null", None), ("empty", b""), ("", b"no name")]),
+        (None, b"", [("twice", b"1"), ("twice", b"2")]),
+    ],
+)
+def test_a_copy_is_the_same_message_byte_for_byte(
+    watched: WatchedPage,
+    world: World,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+) -> None:
+    topic = f"copied-{uuid.uuid4().hex[:8]}"
+    create_topics(world.bootstrap, {topic: 1})
+    producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, **QUIET})
+    producer.produce(topic, value, key, headers=headers)  # type: ignore[arg-type]
+    assert producer.flush(20) == 0
+    page = watched.go(f"/topics/{topic}/produce?partition=0&offset=0")
+    page.get_by_role("button", name="Produce").click()
+    expect(page.locator("#produce-answer")).to_contain_text("offset 1")
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": world.bootstrap, "group.id": "check", **QUIET}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    first, second = consumer.consume(2, 15)
+    consumer.close()
+    for one in (first, second):
+        assert (one.key(), one.value(), one.headers() or []) == (key, value, headers)
+
+
+def test_a_hanging_transaction_is_found_and_told(watched: WatchedPage, world: World) -> None:
+    create_topics(world.bootstrap, {"hung": 1})
+    hang(world.bootstrap, "hung")
+    page = watched.go("/transactions")
+    page.get_by_label("Silent for at least").fill("1h")
+    page.get_by_role("button", name="Look for hanging ones").click()
+    expect(page.locator(".banner.good")).to_contain_text("No transaction is hanging")
+    page.get_by_label("Silent for at least").fill("15m")
+    page.get_by_role("button", name="Look for hanging ones").click()
+    expect(page.get_by_text("1 transaction that no coordinator knows")).to_be_visible()
+    expect(page.locator("tbody tr", has_text="4711")).to_contain_text("hung")
+    with world.console.client() as client:
+        found = client.get("/api/v1/transactions/hanging").json()
+    assert [(one["topic"], one["producer_id"]) for one in found["hanging"]] == [("hung", 4711)]
+    assert (found["untold_count"], found["silent_brokers"]) == (0, [])
+
+
+def test_times_are_in_the_zone_that_the_page_shows(browser: Browser, world: World) -> None:
+    create_topics(world.bootstrap, {"zoned": 1})
+    noon_ms = int(datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Prague")).timestamp() * 1000)
+    producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, **QUIET})
+    for minutes in (-1, 0, 1):
+        producer.produce("zoned", str(minutes), timestamp=noon_ms + minutes * 60_000)
+    assert producer.flush(20) == 0
+    commit_once(world.bootstrap, "zoned", "zoned", 1, 0)
+    context = browser.new_context(timezone_id="Europe/Prague")
+    page = context.new_page()
+    page.goto(world.console.address + "/topics/zoned")
+    page.get_by_label("From").select_option("time")
+    expect(page.get_by_label("Since (local)")).to_be_visible()
+    page.get_by_label("Since (local)").fill("2024-07-01T12:00")
+    page.get_by_role("button", name="Read").click()
+    page.wait_for_url("**time=**")
+    assert rows(page) == ["0", "1"]
+    expect(page.locator("[data-page-status]")).to_contain_text("since 2024-07-01 12:00:00")
+    wait_until(lambda: page.goto(world.console.address + "/groups/view?id=zoned").ok, "the group")
+    page.get_by_role("button", name="Reset offsets").click()
+    page.locator("select[name=strategy]").select_option("time")
+    page.get_by_label("Time (local)").fill("2024-07-01 12:00")
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.locator("#reset-plan")).to_contain_text("2024-07-01T10:00:00.000Z")
+    expect(page.locator("#reset-plan tbody td").nth(2)).to_have_text("1")
+    context.close()

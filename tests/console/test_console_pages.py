@@ -1,12 +1,11 @@
 """Every page in a real browser, against a broker under load: it shows and moves."""
 
-import json
 import re
 
 import pytest
 from console_world import World, wait_until
 from playwright.sync_api import Page, expect
-from published_pipeline import pipeline_status
+from published_pipeline import pipeline_status, published
 
 from conftest import WatchedPage
 
@@ -24,6 +23,7 @@ PAGES = (
     ("/brokers/1", "log.dirs"),
     ("/quorum", "voter"),
     ("/transactions", "Transactional id"),
+    ("/transactions?hanging=1", "partitions looked at"),
     ("/pipelines", "Pipelines"),
 )
 
@@ -102,14 +102,86 @@ def test_keyboard_alone_reaches_everything(watched: WatchedPage) -> None:
     page.wait_for_url("**cursor=**")
 
 
+def test_the_palette_says_what_is_chosen(watched: WatchedPage) -> None:
+    page = watched.go("/")
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox")
+    expect(field).to_have_attribute("aria-expanded", "true")
+    expect(field).to_have_attribute("aria-activedescendant", "palette-0")
+    page.keyboard.press("ArrowDown")
+    expect(field).to_have_attribute("aria-activedescendant", "palette-1")
+    expect(page.locator("#palette-1")).to_have_attribute("aria-selected", "true")
+    page.keyboard.type("no such thing")
+    expect(field).to_have_attribute("aria-expanded", "false")
+    expect(field).not_to_have_attribute("aria-activedescendant", re.compile("."))
+
+
+def test_single_keys_can_be_turned_off(watched: WatchedPage) -> None:
+    page = watched.go("/topics")
+    page.keyboard.press("?")
+    page.get_by_label("single keys do this").uncheck()
+    page.keyboard.press("Escape")
+    page.reload()
+    page.keyboard.press("?")
+    page.keyboard.press("/")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_and_fields_stand_out_enough(watched: WatchedPage, theme: str) -> None:
+    watched.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    page = watched.go("/topics/orders/produce")
+    colours = page.evaluate(
+        """() => { const read = getComputedStyle(document.documentElement);
+            const names = ["paper", "surface", "sunken", "raised", "ink", "ink-2", "ink-3",
+                "field-line", "good", "good-soft", "warn", "warn-soft", "bad", "bad-soft",
+                "accent", "accent-soft"];
+            const colour = (name) => [name, read.getPropertyValue("--" + name).trim()];
+            return Object.fromEntries(names.map(colour)); }"""
+    )
+    for ink in ("ink", "ink-2", "ink-3"):
+        for ground in ("paper", "surface", "sunken", "raised"):
+            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+    for ground in ("paper", "surface", "raised"):
+        assert contrast(colours["field-line"], colours[ground]) >= 3, ground
+    for tone in ("good", "warn", "bad", "accent"):
+        assert contrast(colours[tone], colours[f"{tone}-soft"]) >= 4.5, tone
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2 between two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_heads_of_tables_stay_in_sight(watched: WatchedPage) -> None:
+    page = watched.go("/topics/orders/configs")
+    page.mouse.wheel(0, 1_500)
+    expect(page.locator("#settings thead th").first).to_be_in_viewport()
+
+
+def test_a_font_is_loaded_once(watched: WatchedPage) -> None:
+    loaded: list[str] = []
+    watched.page.on("request", lambda request: loaded.append(request.url))
+    watched.go("/").evaluate("() => document.fonts.ready.then(() => true)")
+    fonts = [url for url in loaded if "geist-latin" in url]
+    assert len(fonts) == 1, fonts
+
+
 def test_theme_follows_the_system_and_the_toggle(watched: WatchedPage) -> None:
     page = watched.go("/topics")
     colour = "() => getComputedStyle(document.body).backgroundColor"
-    page.emulate_media(color_scheme="light")
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
-    dark = page.evaluate(colour)
-    assert light != dark
+    wait_until(lambda: page.evaluate(colour) != light, "the page is dark")
     page.keyboard.press("d")
     assert page.evaluate(colour) == light
     page.reload()
@@ -133,11 +205,12 @@ def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:
 
 
 def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
-    published = world.pipelines / "revenue"
-    published.mkdir(exist_ok=True)
-    (published / "status.json").write_text(json.dumps(pipeline_status()))
-    page = watched.go("/pipelines")
-    expect(page.locator("svg.graph .node")).to_have_count(8)
-    expect(page.locator("svg.graph .edge")).to_have_count(7)
-    expect(page.locator("main")).to_contain_text("started again after 2 s")
-    expect(watched.go("/").locator("main")).to_contain_text("revenue")
+    with published(world.pipelines, pipeline_status()):
+        page = watched.go("/pipelines")
+        expect(page.locator("svg.graph .node")).to_have_count(8)
+        expect(page.locator("svg.graph .edge")).to_have_count(7)
+        expect(page.locator("ul[aria-label='What flows where'] li").first).to_have_text(
+            "orders into paid_orders"
+        )
+        expect(page.locator("main")).to_contain_text("started again after 2 s")
+        expect(watched.go("/").locator("#live_tables")).to_contain_text("revenue")

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from functools import partial
 
 from ottla.console.browse import Readers
 from ottla.console.digest import Digest
 from ottla.console.kafka.brokers import Brokers, client_config
 from ottla.console.kafka.changes import Changes
+from ottla.console.kafka.group_questions import GroupQuestions
 from ottla.console.kafka.model import GroupDescription
 from ottla.console.kafka.questions import Questions
+from ottla.console.kafka.transaction_questions import TransactionQuestions
+from ottla.console.pipelines import read_pipelines
 from ottla.console.producing import RecordProducer
 from ottla.console.sampler import Sampler
 from ottla.console.settings import ConsoleSettings
@@ -34,8 +38,16 @@ class ConsoleContext:
         config = client_config(settings.client)
         self.brokers = Brokers(config)
         self.questions = Questions(self.brokers)
-        self.changes = Changes(self.brokers, self.questions)
-        self.sampler = Sampler(self.questions, interval_s=settings.sample_interval_s)
+        self.groups = GroupQuestions(self.brokers)
+        self.transactions = TransactionQuestions(self.brokers)
+        self.changes = Changes(self.brokers, self.groups)
+        self.sampler = Sampler(
+            self.questions,
+            self.groups,
+            self.transactions,
+            read_pipelines=partial(read_pipelines, settings.pipelines_directory),
+            interval_s=settings.sample_interval_s,
+        )
         self.readers = Readers(config)
         self.tails = Tails(config)
         self.producer = RecordProducer(settings.client)
@@ -72,12 +84,8 @@ class ConsoleContext:
         """The rows of the newest view."""
         sampler = self.sampler
         if self._digest is None or self._digest.view is not sampler.view:
-            self._digest = Digest(
-                sampler.view,
-                sampler.topic_rates,
-                dict(sampler.partition_rates),
-                dict(sampler.group_rates),
-            )
+            now_ms = int(time.time() * 1000)
+            self._digest = Digest(sampler.view, sampler.figures, sampler.pipelines, now_ms)
         return self._digest
 
     async def describe_group(self, group_id: str) -> GroupDescription:
@@ -86,7 +94,7 @@ class ConsoleContext:
         known = self._descriptions.get(group_id)
         if known is not None and now - known[0] < DESCRIPTION_S:
             return known[1]
-        described = await self.questions.describe_group(self.sampler.view.groups[group_id])
+        described = await self.groups.describe(self.sampler.view.groups[group_id])
         if len(self._descriptions) >= DESCRIPTIONS_MAX:
             self._descriptions.clear()
         self._descriptions[group_id] = (now, described)

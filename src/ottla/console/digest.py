@@ -7,14 +7,32 @@ one digest until the sampler has looked again.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from ottla.console.history import History
-from ottla.console.kafka.model import ClusterView, TopicPartition
+from ottla.console.kafka.model import ClusterView, GroupDescription, TopicPartition
+from ottla.console.pipelines import PipelineRow, with_group_lag
 
-# Nobody waits this long on purpose: a group whose lag would take longer to read is in trouble.
+# Nobody waits this long on purpose: a group whose oldest unread record is older is in trouble.
 SLOW_GROUP_S = 300.0
+# Of a volume: beyond the first, somebody should look; beyond the second, a log may not fit soon.
+DISK_USED_WARN = 0.85
+DISK_USED_BAD = 0.95
+# A coordinator ends what is overdue within seconds; what is open for longer, it cannot end.
+OVERDUE_MS = 60_000
+
+
+class Figures(NamedTuple):
+    """What the sampler made of several views; empty while nothing is known of now."""
+
+    partition_rates: Mapping[TopicPartition, float]
+    topic_rates: Mapping[str, float]
+    consumed: Mapping[tuple[str, str], float]  # by group and topic
+    behind_s: Mapping[str, float]  # by group, where it is behind
+
+
+NO_FIGURES = Figures({}, {}, {}, {})
 
 
 class TopicRow(NamedTuple):
@@ -24,7 +42,7 @@ class TopicRow(NamedTuple):
     replication_factor: int
     record_count: int
     size_bytes: int | None
-    rate: float
+    rate: float | None  # None: not known now
     group_count: int
     lag_max: int | None
     offline_count: int
@@ -41,15 +59,28 @@ class GroupRow(NamedTuple):
     topic_count: int
     partition_count: int
     lag: int | None
-    rate: float
-    behind_s: float | None  # how old its oldest unread record is, by the rate of production
+    rate: float | None
+    behind_s: float | None  # how old its oldest unread record is, at least
+    sink_batch: int | None  # the next batch of the sink whose marker this group is
 
 
 class TopicLag(NamedTuple):
     group_id: str
     state: str
     lag: int
-    rate: float
+    rate: float | None
+
+
+class LagRow(NamedTuple):
+    """One partition of a group."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    lag: int | None
+    member: str
+    client: str
 
 
 class BrokerRow(NamedTuple):
@@ -61,7 +92,7 @@ class BrokerRow(NamedTuple):
     leader_count: int
     replica_count: int
     not_in_isr_count: int
-    rate: float
+    rate: float | None
     size_bytes: int
     offline_directory_count: int
 
@@ -81,14 +112,14 @@ class Digest:
     def __init__(
         self,
         view: ClusterView,
-        topic_rates: History,
-        partition_rates: dict[TopicPartition, float],
-        group_rates: dict[str, float],
+        figures: Figures,
+        pipelines: Sequence[PipelineRow] = (),
+        now_ms: int = 0,
     ) -> None:
         self.view = view
-        self._topic_rates = topic_rates
-        self._partition_rates = partition_rates
-        self._group_rates = group_rates
+        self.figures = figures
+        self._pipelines = pipelines
+        self._now_ms = now_ms
 
     @cached_property
     def lags_by_topic(self) -> dict[str, dict[str, int]]:
@@ -119,7 +150,7 @@ class Digest:
                 topic.replication_factor,
                 records[name],
                 sizes.get(name),
-                self._topic_rates.newest(name) or 0.0,
+                self.figures.topic_rates.get(name),
                 len(lags),
                 max(lags.values(), default=None),
                 topic.offline_count,
@@ -133,7 +164,8 @@ class Digest:
         for group_id, group in self.view.groups.items():
             offsets = self.view.committed.get(group_id, {})
             topics = {name for name, _ in offsets}
-            lag = self.view.lag_of(group_id)
+            rates = [self.figures.consumed.get((group_id, name)) for name in topics]
+            known = [one for one in rates if one is not None]
             rows[group_id] = GroupRow(
                 group_id,
                 group.state,
@@ -143,9 +175,10 @@ class Digest:
                 group.is_rebalancing,
                 len(topics),
                 len(offsets),
-                lag,
-                self._group_rates.get(group_id, 0.0),
-                self._behind_s(lag, topics),
+                self.view.lag_of(group_id),
+                sum(known) if known else None,
+                self.figures.behind_s.get(group_id),
+                self.view.markers.get(group_id),
             )
         return rows
 
@@ -159,9 +192,8 @@ class Digest:
         for topic in metadata.topics.values():
             for partition in topic.partitions:
                 leaders[partition.leader] += 1
-                rates[partition.leader] += self._partition_rates.get(
-                    (topic.name, partition.number), 0.0
-                )
+                key = (topic.name, partition.number)
+                rates[partition.leader] += self.figures.partition_rates.get(key, 0.0)
                 for replica in partition.replicas:
                     replicas[replica] += 1
                 for replica in set(partition.replicas) - set(partition.isr):
@@ -181,12 +213,17 @@ class Digest:
                 leaders[broker.broker_id],
                 replicas[broker.broker_id],
                 absent[broker.broker_id],
-                rates[broker.broker_id],
+                rates[broker.broker_id] if self.figures.partition_rates else None,
                 sizes[broker.broker_id],
                 offline[broker.broker_id],
             )
             for broker in metadata.brokers.values()
         ]
+
+    @cached_property
+    def pipelines(self) -> list[PipelineRow]:
+        lags = {group_id: row.lag for group_id, row in self.groups.items()}
+        return [with_group_lag(row, lags) for row in self._pipelines]
 
     def groups_of_topic(self, name: str) -> list[TopicLag]:
         """The groups that committed offsets of a topic, the slowest first."""
@@ -195,12 +232,30 @@ class Digest:
                 group_id,
                 self.view.groups[group_id].state,
                 lag,
-                self._group_rates.get(group_id, 0.0),
+                self.figures.consumed.get((group_id, name)),
             )
             for group_id, lag in self.lags_by_topic.get(name, {}).items()
             if group_id in self.view.groups
         ]
         return sorted(rows, key=lambda row: (-row.lag, row.group_id))
+
+    def partitions_of_group(
+        self, group_id: str, description: GroupDescription | None
+    ) -> list[LagRow]:
+        """Every partition that a group committed or is assigned, the slowest first."""
+        view = self.view
+        committed = view.committed.get(group_id, {})
+        owners: dict[TopicPartition, tuple[str, str]] = {}
+        for member in description.members if description else ():
+            for key in member.assignment:
+                owners[key] = (member.member_id, member.client_id)
+        rows = []
+        for key in sorted(committed.keys() | owners.keys()):
+            offset = committed.get(key)
+            owner, client = owners.get(key, ("", ""))
+            lag = None if offset is None else view.partition_lag(key, offset)
+            rows.append(LagRow(*key, offset, view.end_offsets.get(key), lag, owner, client))
+        return sorted(rows, key=lambda one: (-(one.lag or 0), one.topic, one.partition))
 
     @cached_property
     def slowest_groups(self) -> list[GroupRow]:
@@ -215,41 +270,72 @@ class Digest:
     @cached_property
     def checks(self) -> list[Check]:
         """Everything that is not well; nothing if all is."""
+        found = [
+            *self._broker_checks(),
+            *self._partition_checks(),
+            *self._directory_checks(),
+            *self._group_checks(),
+            *self._transaction_checks(),
+            *self._pipeline_checks(),
+        ]
+        return sorted(found, key=lambda check: check.severity != "bad")
+
+    def _broker_checks(self) -> Iterator[Check]:
         view = self.view
-        checks = []
         if view.trouble is not None:
-            checks.append(Check("bad", "The cluster does not answer", view.trouble, "/brokers"))
+            yield Check("bad", "The cluster does not answer", view.trouble, "/brokers")
+            return
+        for broker_id, why in view.group_troubles.items():
+            yield Check("warn", f"Broker {broker_id} does not tell its groups", why, "/groups")
+
+    def _partition_checks(self) -> Iterator[Check]:
         offline = sum(row.offline_count for row in self.topics.values())
         if offline:
             text = f"{offline:,} partition{_s(offline)} without a leader"
-            checks.append(Check("bad", text, "Nobody can read or write them.", "/topics?trouble=1"))
+            yield Check("bad", text, "Nobody can read or write them.", "/topics?trouble=1")
         under = sum(row.under_replicated_count for row in self.topics.values())
         if under:
             text = f"{under:,} under-replicated partition{_s(under)}"
-            checks.append(Check("warn", text, "A replica is down or behind.", "/topics?trouble=1"))
-        for directory in view.log_directories:
+            yield Check("warn", text, "A replica is down or behind.", "/topics?trouble=1")
+
+    def _directory_checks(self) -> Iterator[Check]:
+        for directory in self.view.log_directories:
+            what = f"{directory.path} of broker {directory.broker_id}"
             if directory.error is not None:
-                text = f"Log directory {directory.path} of broker {directory.broker_id} is offline"
-                checks.append(Check("bad", text, directory.error, "/brokers"))
-        slow = [
-            row
-            for row in self.groups.values()
-            if row.behind_s is not None and row.behind_s > SLOW_GROUP_S
-        ]
+                yield Check("bad", f"Log directory {what} is offline", directory.error, "/brokers")
+            elif (used := directory.used_share) is not None and used >= DISK_USED_WARN:
+                severity = "bad" if used >= DISK_USED_BAD else "warn"
+                text = f"The volume of {what} is {used:.0%} full"
+                yield Check(severity, text, "A log that cannot grow stops its broker.", "/brokers")
+
+    def _group_checks(self) -> Iterator[Check]:
+        rows = self.groups.values()
+        slow = [row for row in rows if row.behind_s is not None and row.behind_s > SLOW_GROUP_S]
         if slow:
             text = f"{len(slow):,} group{_s(len(slow))} more than five minutes behind"
-            checks.append(Check("warn", text, slow[0].group_id, "/groups?sort=-lag"))
-        rebalancing = [row for row in self.groups.values() if row.is_rebalancing]
+            yield Check("warn", text, slow[0].group_id, "/groups?sort=-behind")
+        rebalancing = [row for row in rows if row.is_rebalancing]
         if rebalancing:
             text = f"{len(rebalancing):,} group{_s(len(rebalancing))} rebalancing"
-            checks.append(Check("warn", text, rebalancing[0].group_id, "/groups"))
-        return checks
+            yield Check("warn", text, rebalancing[0].group_id, "/groups?sort=state")
 
-    def _behind_s(self, lag: int | None, topics: set[str]) -> float | None:
-        if not lag:
-            return None
-        rate = sum(self._topic_rates.newest(name) or 0.0 for name in topics)
-        return lag / rate if rate > 0 else None
+    def _transaction_checks(self) -> Iterator[Check]:
+        overdue = [
+            one
+            for one in self.view.open_transactions
+            if (one.age_ms(self._now_ms) or 0) > one.timeout_ms + OVERDUE_MS
+        ]
+        if overdue:
+            text = f"{len(overdue):,} transaction{_s(len(overdue))} open beyond the timeout"
+            detail = f"{overdue[0].transactional_id}: who reads committed records waits for it."
+            yield Check("bad", text, detail, "/transactions")
+
+    def _pipeline_checks(self) -> Iterator[Check]:
+        for one in self.pipelines:
+            if one.tone == "bad":
+                text = f"Pipeline {one.name} is {one.state}"
+                detail = one.last_error or "Its supervisor is gone."
+                yield Check("bad", text, detail, "/pipelines")
 
 
 def _s(count: int) -> str:

@@ -1,8 +1,9 @@
 """What happened between two views of a cluster: the time line. Pure.
 
 Kafka keeps no list of elections, rebalances or topic changes that a client could read, but each of
-them leaves a trace in metadata: a leader epoch that rose, an ISR that shrank, a group's state. Two
-views that follow each other are compared; what happened and was undone between them is not seen.
+them leaves a trace: a leader epoch that rose, an ISR that shrank, a group's state and generation.
+Two views that follow each other are compared; what happened and was undone between them is not
+seen, but for rebalances, which leave another generation behind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Event(NamedTuple):
 
 
 def compare(before: ClusterView, after: ClusterView, at: float) -> list[Event]:
-    """The events between two views, in a fixed order, bounded per kind."""
+    """The events between two views, the oldest first, in a fixed order and bounded per kind."""
     if not before.metadata_at or not after.metadata_at:
         return []
     events: list[Event] = []
@@ -39,10 +40,11 @@ def compare(before: ClusterView, after: ClusterView, at: float) -> list[Event]:
         _groups(before, after, at),
     ):
         kept = list(found)
-        events += kept[:LINES_PER_KIND]
         if len(kept) > LINES_PER_KIND:
             more = len(kept) - LINES_PER_KIND
+            # Before them: the time line is read from its end, and this is to stand below them.
             events.append(Event(at, kept[0].kind, "info", f"and {more} more like it", "", ""))
+        events += kept[:LINES_PER_KIND]
     return events
 
 
@@ -113,13 +115,25 @@ def _groups(before: ClusterView, after: ClusterView, at: float) -> Iterator[Even
     if before.groups is after.groups or not before.groups_at:
         return
     for group_id, group in after.groups.items():
+        if group_id in after.markers:
+            continue  # the place where a sink keeps its last batch; nobody reads with it
         earlier = before.groups.get(group_id)
         if earlier is None:
             yield Event(at, "group", "good", f"Group {group_id} appeared", group_id, "group")
         elif earlier.state != group.state:
             yield _state_change(earlier, group, at)
-    for group_id in sorted(before.groups.keys() - after.groups.keys()):
+        elif _is_rebalanced(before, after, group_id):
+            count = len(after.descriptions[group_id].members)
+            text = f"Group {group_id} rebalanced: {count} member{'' if count == 1 else 's'}"
+            yield Event(at, "group", "info", text, group_id, "group")
+    for group_id in sorted(before.groups.keys() - after.groups.keys() - before.markers.keys()):
         yield Event(at, "group", "info", f"Group {group_id} is gone", "", "")
+
+
+def _is_rebalanced(before: ClusterView, after: ClusterView, group_id: str) -> bool:
+    """Whether a group that looks the same has another generation."""
+    earlier, now = before.descriptions.get(group_id), after.descriptions.get(group_id)
+    return earlier is not None and now is not None and earlier.generation != now.generation
 
 
 def _state_change(before: GroupView, after: GroupView, at: float) -> Event:

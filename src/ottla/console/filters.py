@@ -20,7 +20,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from ottla.console.payloads import Number, Pairs, parse_json
-from ottla.console.records import Record
+from ottla.console.records import Predicate, Record
 
 EXPRESSION_CHARACTERS_MAX = 2_000
 DEPTH_MAX = 40
@@ -29,7 +29,6 @@ PARSED_BYTES_MAX = 1024 * 1024
 # Digits and exponents beyond this are compared as text: a hostile exponent is a huge number.
 NUMBER_CHARACTERS_MAX = 64
 
-Predicate = Callable[[Record], bool]
 Operand = Callable[["Reading"], object]
 
 FIELDS = ("key", "value", "headers", "partition", "offset", "timestamp", "size")
@@ -88,7 +87,7 @@ def compile_filter(expression: str) -> Predicate:
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
         raise FilterError(f"A filter has at most {EXPRESSION_CHARACTERS_MAX} characters.")
     tokens = list(_tokens(expression))
-    operand = _Parser(tokens, len(expression)).whole()
+    operand = _Parser(tokens).whole()
     return lambda record: _is_true(operand(Reading(record)))
 
 
@@ -151,10 +150,9 @@ def _tokens(expression: str) -> Sequence[Token]:
 class _Parser:
     """Recursive descent, bounded in depth."""
 
-    def __init__(self, tokens: Sequence[Token], end: int) -> None:
+    def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
         self._next = 0
-        self._end = end
         self._depth = 0
 
     def whole(self) -> Operand:

@@ -34,9 +34,15 @@ class Box(NamedTuple):
     y: int
 
 
+class Edge(NamedTuple):
+    path: str  # of SVG
+    source: str  # the label of the box that it leaves
+    target: str
+
+
 class Picture(NamedTuple):
     boxes: list[Box]
-    edges: list[str]  # SVG paths
+    edges: list[Edge]
     width: int
     height: int
 
@@ -105,9 +111,8 @@ def draw(nodes: Sequence[Node], edges: Iterable[tuple[str, str]]) -> Picture:
             x = MARGIN + column * (NODE_WIDTH + GAP_X)
             boxes[node_id] = Box(known[node_id], x, top + position * (NODE_HEIGHT + GAP_Y))
     width = 2 * MARGIN + len(columns) * (NODE_WIDTH + GAP_X) - GAP_X if columns else 0
-    return Picture(
-        list(boxes.values()), [_path(boxes[a], boxes[b]) for a, b in pairs], width, height
-    )
+    drawn = [Edge(_path(boxes[a], boxes[b]), known[a].label, known[b].label) for a, b in pairs]
+    return Picture(list(boxes.values()), drawn, width, height)
 
 
 def _middle(rows: list[float]) -> float:

@@ -7,18 +7,17 @@ read further before the merge goes on. Records that a filter does not want are r
 budget bounds how many, and the page says where to go on.
 
 The caller reads; this module says what. Invariants: no record is shown twice or passed over between
-a page and its next one; the records of one partition keep their order.
+a page and its next one; the records of one partition keep their order; a page that calls itself
+complete leaves out nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.console.records import Position, Record
-
-Predicate = Callable[[Record], bool]
+from ottla.console.records import Position, Predicate, Record
 
 
 class Range(NamedTuple):
@@ -39,12 +38,13 @@ class Page(NamedTuple):
     scanned: int
     position: Position  # where the next page begins, for partitions that have more
     is_complete: bool  # whether the page is full or everything was read, not just out of budget
+    troubles: Mapping[int, str]  # partitions that could not be read, and why
 
 
 class _Lane:
     """One partition of the page."""
 
-    __slots__ = ("is_exhausted", "kept", "position", "reads", "time_ms")
+    __slots__ = ("is_exhausted", "kept", "position", "reads", "time_ms", "trouble")
 
     def __init__(self, position: int, is_exhausted: bool) -> None:
         self.kept: deque[Record] = deque()
@@ -52,6 +52,12 @@ class _Lane:
         self.is_exhausted = is_exhausted
         self.reads = 0
         self.time_ms: int | None = None
+        self.trouble: str | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it must be read before it is known which record comes next."""
+        return not self.kept and not self.is_exhausted and self.trouble is None
 
 
 class Pager:
@@ -90,7 +96,7 @@ class Pager:
         return {
             partition: (lane.position, lane.reads)
             for partition, lane in self._lanes.items()
-            if not lane.kept and not lane.is_exhausted
+            if lane.is_awaited
         }
 
     def add(self, partition: int, block: Block) -> None:
@@ -103,20 +109,27 @@ class Pager:
         predicate = self._predicate
         lane.kept.extend(block.records if predicate is None else filter(predicate, block.records))
 
+    def give_up(self, partition: int, why: str) -> None:
+        """Go on without a partition that cannot be read; it keeps its place for the next page."""
+        self._lanes[partition].trouble = why
+
     def merge(self) -> None:
         """Move records to the page for as long as it is certain which comes next."""
         while not self.is_full:
             open_lanes = [lane for lane in self._lanes.values() if lane.kept]
-            if not open_lanes or any(
-                not lane.kept and not lane.is_exhausted for lane in self._lanes.values()
-            ):
+            if not open_lanes or any(lane.is_awaited for lane in self._lanes.values()):
                 return
             self._take_next(open_lanes)
 
     def finish(self) -> Page:
         """The page, with what is at hand when the budget ran out."""
-        is_complete = self.is_full or all(
-            lane.is_exhausted or lane.kept for lane in self._lanes.values()
+        troubles = {
+            partition: lane.trouble
+            for partition, lane in self._lanes.items()
+            if lane.trouble is not None
+        }
+        is_complete = not troubles and (
+            self.is_full or not any(lane.is_awaited for lane in self._lanes.values())
         )
         while not self.is_full and (lanes := [x for x in self._lanes.values() if x.kept]):
             self._take_next(lanes)
@@ -127,7 +140,7 @@ class Pager:
                 position[partition] = head + 1 if self._is_backward else head
             elif not lane.is_exhausted:
                 position[partition] = lane.position
-        return Page(self.records, self.scanned, position, is_complete)
+        return Page(self.records, self.scanned, position, is_complete, troubles)
 
     def _take_next(self, lanes: list[_Lane]) -> None:
         choose = max if self._is_backward else min

@@ -11,11 +11,14 @@ and the template escapes them. Sizes and depth are bounded.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 # Shown on a page; the rest is a download away.
 SHOWN_BYTES_MAX = 32 * 1024
+# What one record's page parses to tell whether it is JSON.
+JSON_BYTES_MAX = 1024 * 1024
 # One line of a table of records.
 PREVIEW_CHARACTERS = 240
 HEX_ROW_BYTES = 16
@@ -23,6 +26,7 @@ HEX_SHOWN_BYTES = 1024
 # Deeper than what people write, far less than what Python's stack takes.
 DEPTH_MAX = 100
 _INDENT = "  "
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Number(str):
@@ -73,9 +77,7 @@ def decode(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    if any(character < " " and character not in "\t\n\r" for character in text):
-        return None
-    return text
+    return None if _CONTROLS.search(text) else text
 
 
 def looks_like_json(text: str) -> bool:
@@ -84,8 +86,8 @@ def looks_like_json(text: str) -> bool:
     return stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]")
 
 
-def describe(data: bytes | None) -> Payload:
-    """What a payload is, and one line of it."""
+def glimpse(data: bytes | None) -> Payload:
+    """What a payload is and one line of it, told from its beginning: text is not parsed."""
     if data is None:
         return Payload("null", 0, "null", "")
     if not data:
@@ -94,14 +96,24 @@ def describe(data: bytes | None) -> Payload:
     text = decode(head) if len(head) == len(data) else decode_head(head)
     if text is None:
         return Payload("bytes", len(data), hex_preview(data), note_of(data))
-    if len(head) == len(data) and looks_like_json(text):
+    return Payload("text", len(data), one_line(text), "")
+
+
+def describe(data: bytes | None) -> Payload:
+    """What a payload is as a whole, and one line of it."""
+    found = glimpse(data)
+    if data is None or found.kind != "text" or len(data) > JSON_BYTES_MAX:
+        return found
+    text = decode(data)
+    if text is None:
+        return Payload("bytes", len(data), hex_preview(data), note_of(data))
+    if looks_like_json(text):
         try:
             parse_json(text)
         except ValueError:
-            pass
-        else:
-            return Payload("json", len(data), one_line(text), "")
-    return Payload("text", len(data), one_line(text), "")
+            return found
+        return found._replace(kind="json")
+    return found
 
 
 def decode_head(head: bytes) -> str | None:
@@ -151,12 +163,24 @@ def hex_rows(data: bytes) -> list[HexRow]:
     return rows
 
 
-def json_pieces(text: str) -> list[Piece] | None:
-    """The JSON, indented, in pieces to colour; None if it is not JSON or too deep."""
+class Pieces(NamedTuple):
+    shown: list[Piece]
+    is_cut: bool
+
+
+def json_pieces(text: str, characters_max: int = SHOWN_BYTES_MAX) -> Pieces | None:
+    """The beginning of the JSON, indented, to colour; None if it is not JSON or too deep."""
+    shown: list[Piece] = []
+    size = 0
     try:
-        return list(_merged(_pieces(parse_json(text), 0)))
+        for piece in _merged(_pieces(parse_json(text), 0)):
+            if size >= characters_max:
+                return Pieces(shown, True)
+            shown.append(piece)
+            size += len(piece.text)
     except ValueError:
         return None
+    return Pieces(shown, False)
 
 
 def _pieces(value: object, depth: int) -> Iterator[Piece]:

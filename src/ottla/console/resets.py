@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from ottla.console.errors import BadRequestError
 from ottla.console.kafka.model import TopicPartition
+from ottla.console.numbers import PARTITION_MAX, integer
 
-STRATEGIES = ("earliest", "latest", "offset", "shift", "time")
+# What one form carries; more than any group that is reset by hand reads.
 PARTITIONS_MAX = 10_000
+STRATEGIES = ("earliest", "latest", "offset", "shift", "time")
 
 
 class Move(NamedTuple):
@@ -83,9 +85,12 @@ def parse_moves(texts: Iterable[str]) -> dict[TopicPartition, int]:
     for text in texts:
         offset, _, rest = text.partition(" ")
         partition, _, topic = rest.partition(" ")
-        if not offset.isdecimal() or not partition.isdecimal() or not topic:
+        if not topic:
             raise BadRequestError("The plan of the reset cannot be read.")
-        offsets[topic, int(partition)] = int(offset)
+        number = integer(partition, "A partition of the plan", most=PARTITION_MAX)
+        offsets[topic, number] = integer(offset, "An offset of the plan")
     if not offsets:
         raise BadRequestError("There is nothing to reset.")
+    if len(offsets) > PARTITIONS_MAX:
+        raise BadRequestError(f"That is more than {PARTITIONS_MAX:,} partitions.")
     return offsets

@@ -3,7 +3,8 @@
 If each page asked the cluster, a list of two thousand topics would cost thousands of questions per
 viewer. One task asks for everything in a handful of requests, keeps the newest view and a bounded
 history of rates and lag, and pages read memory. What is seldom needed or expensive is asked less
-often, and a cluster that is slow to answer is asked less often still.
+often, and a cluster that is slow to answer is asked less often still. When nobody answers, the
+history has a gap and the last view stays, marked as what it is.
 
 Owned by the event loop of the console. Listeners are told after each look.
 """
@@ -14,28 +15,41 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import nan
+from typing import TypeVar
 
+from ottla.client import Unreachable
+from ottla.console.digest import NO_FIGURES, Figures
 from ottla.console.events import EVENTS_MAX, Event, compare
-from ottla.console.history import History, rate
-from ottla.console.kafka.model import ClusterView, Metadata, TopicPartition
+from ottla.console.history import Ends, History, rate
+from ottla.console.kafka.group_questions import GroupQuestions
+from ottla.console.kafka.model import OPEN_STATES, ClusterView, Metadata, TopicPartition
 from ottla.console.kafka.questions import EARLIEST, LATEST, Questions
+from ottla.console.kafka.transaction_questions import TransactionQuestions
+from ottla.console.pipelines import PipelineRow
 from ottla.protocol.errors import KafkaError
+
+T = TypeVar("T")
+Commits = Mapping[str, Mapping[TopicPartition, int]]  # group -> partition -> offset
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
 # Looking must not cost the cluster more than this share of the time, however large it is.
 BUSY_SHARE_MAX = 0.4
-# A view this old is shown with a warning.
+# A view this old is shown with a warning, unless the console was told to look less often.
 STALE_S = 10.0
-_GROUPS_EVERY = 1
+# Consumers commit every few seconds: a rate between two looks would be nothing or far too much.
+COMMITS_S = 15.0
+# Groups whose members are asked for in each look.
+DESCRIBED_GROUPS_MAX = 1_000
 _METADATA_EVERY = 2
 _STARTS_EVERY = 5
 _SIZES_EVERY = 3
+_TRANSACTIONS_EVERY = 5
 
 CLUSTER_SERIES = ("produced", "consumed", "bytes", "lag", "under_replicated", "offline")
 
@@ -43,19 +57,31 @@ CLUSTER_SERIES = ("produced", "consumed", "bytes", "lag", "under_replicated", "o
 class Sampler:
     """The newest view, the history and the time line."""
 
-    def __init__(self, questions: Questions, *, interval_s: float = INTERVAL_S) -> None:
-        self.questions = questions
+    def __init__(
+        self,
+        questions: Questions,
+        groups: GroupQuestions,
+        transactions: TransactionQuestions,
+        *,
+        read_pipelines: Callable[[], list[PipelineRow]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._questions = questions
+        self._groups = groups
+        self._transactions = transactions
+        self._read_pipelines = read_pipelines
         self.view = ClusterView()
+        self.figures = NO_FIGURES
+        self.pipelines: list[PipelineRow] = []
         self.cluster = History()
         self.topic_rates = History()
         self.group_lags = History()
-        self.partition_rates: Mapping[TopicPartition, float] = {}
-        self.group_rates: Mapping[str, float] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
-        self.look_s = 0.0
         self.looks = 0  # done; one more has begun while one is under way
         self._begun = 0
         self._interval_s = interval_s
+        self._commits: deque[tuple[float, Commits]] = deque()
+        self._ends: Ends[TopicPartition] = Ends()
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._looked = asyncio.Condition()
@@ -91,9 +117,12 @@ class Sampler:
         self.events.appendleft(Event(time.time(), kind, severity, text, link, subject))
 
     @property
-    def is_stale(self) -> bool:
-        """Whether the view is older than a person may take for the present."""
-        return self.view.trouble is not None or time.time() - self.view.offsets_at > STALE_S
+    def stale_s(self) -> float | None:
+        """The age of the view, if it is older than a person may take for the present."""
+        if not self.view.offsets_at:
+            return None
+        age_s = time.time() - self.view.offsets_at
+        return age_s if age_s > max(STALE_S, 3 * self._interval_s) else None
 
     async def _run(self) -> None:
         while True:
@@ -108,19 +137,24 @@ class Sampler:
             except Exception:
                 logger.exception("looking at the cluster failed")
                 self._on_trouble("The console could not read the cluster's answer.")
-            self.look_s = time.monotonic() - began
             self.looks += 1
             async with self._looked:
                 self._looked.notify_all()
-            pause_s = max(self._interval_s - self.look_s, self.look_s / BUSY_SHARE_MAX)
+            # Waiting for an answer that never came has cost the cluster nothing.
+            busy_s = 0.0 if self.view.trouble is not None else time.monotonic() - began
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(pause_s(self._interval_s, busy_s)):
                     await self._wanted.wait()
 
     def _on_trouble(self, reason: str) -> None:
         if self.view.trouble is None:
             self.note("broker", "bad", f"The cluster does not answer: {reason}")
         self.view = replace(self.view, trouble=reason)
+        # Nothing is known of now: a gap, rather than the last figures for ever.
+        self.figures = NO_FIGURES
+        self._commits.clear()
+        for history in (self.cluster, self.topic_rates, self.group_lags):
+            history.gap(time.time())
 
     async def _look(self, *, is_asked_for: bool) -> None:
         before = self.view
@@ -128,77 +162,95 @@ class Sampler:
         metadata = before.metadata
         metadata_at = before.metadata_at
         if before.trouble is not None or is_asked_for or turn % _METADATA_EVERY == 0:
-            newest = await self.questions.metadata()
+            newest = await self._questions.metadata()
             # Keep the same object when nothing changed: comparing and caching go by identity.
             metadata = before.metadata if newest == before.metadata else newest
             metadata_at = time.time()
-        if before.trouble is not None:
-            self.note("broker", "good", "The cluster answers again")
         view = replace(before, metadata=metadata, metadata_at=metadata_at, trouble=None)
         view = await self._with_offsets(view, is_full=turn % _STARTS_EVERY == 0 or is_asked_for)
-        if turn % _GROUPS_EVERY == 0 or is_asked_for:
-            view = await self._with_groups(view)
+        view = await self._with_groups(view)
         if turn % _SIZES_EVERY == 0 or is_asked_for:
             view = await self._with_sizes(view)
-        now = time.time()
-        for event in compare(before, view, now):
+        if turn % _TRANSACTIONS_EVERY == 0:
+            told = await self._transactions.transactions(view.metadata, states=OPEN_STATES)
+            view = replace(view, open_transactions=tuple(told.found))
+        self.pipelines = await asyncio.to_thread(self._read_pipelines)
+        if before.trouble is not None:
+            self.note("broker", "good", "The cluster answers again")
+        for event in compare(before, view, time.time()):
             self.events.appendleft(event)
         self.view = view
         self._record(before, view)
 
     async def _with_offsets(self, view: ClusterView, *, is_full: bool) -> ClusterView:
         partitions = view.topic_partitions()
-        ends = await self.questions.offsets(
+        ends = await self._questions.offsets(
             view.metadata, dict.fromkeys(partitions, LATEST), is_committed=False
         )
+        if not ends.found:
+            for error in ends.troubles.values():
+                if isinstance(error, Unreachable):
+                    raise error
         at = time.time()
         starts = view.start_offsets
         if is_full or len(starts) < len(partitions):
-            found = await self.questions.offsets(
+            found = await self._questions.offsets(
                 view.metadata, dict.fromkeys(partitions, EARLIEST), is_committed=False
             )
-            starts = _newest(partitions, found, starts)
+            starts = _newest(partitions, found.found, starts)
         return replace(
             view,
-            end_offsets=_newest(partitions, ends, view.end_offsets),
+            end_offsets=_newest(partitions, ends.found, view.end_offsets),
             start_offsets=starts,
             offsets_at=at,
         )
 
     async def _with_groups(self, view: ClusterView) -> ClusterView:
-        found, silent = await self.questions.groups(view.metadata)
-        # A coordinator that does not answer now has not lost its groups.
+        told = await self._groups.groups(view.metadata)
+        # A coordinator that does not answer now, or loads, has not lost its groups.
         kept = {
             group_id: group
             for group_id, group in view.groups.items()
-            if group_id not in found and group.coordinator in silent
+            if group_id not in told.found and group.coordinator in told.troubles
         }
-        groups = dict(sorted({**found, **kept}.items())) if kept else found
-        told = await self.questions.committed(found.values())
-        known = view.committed
-        committed = {group_id: told.get(group_id, known.get(group_id, {})) for group_id in groups}
-        return replace(view, groups=groups, committed=committed, groups_at=time.time())
+        groups = dict(sorted({**told.found, **kept}.items())) if kept else told.found
+        committed = await self._groups.committed(told.found.values())
+        peopled = [group for group in told.found.values() if group.state not in ("Empty", "Dead")]
+        described = await self._groups.describe_all(peopled[:DESCRIBED_GROUPS_MAX])
+        return replace(
+            view,
+            groups=groups,
+            committed=_of_groups(groups, committed.offsets, view.committed),
+            markers=_of_groups(groups, committed.markers, view.markers),
+            descriptions=_of_groups(groups, described, view.descriptions),
+            group_troubles={**told.troubles, **committed.troubles},
+            groups_at=time.time(),
+        )
 
     async def _with_sizes(self, view: ClusterView) -> ClusterView:
-        directories, sizes = await self.questions.log_directories(view.metadata)
-        return replace(view, log_directories=directories, sizes=sizes, sizes_at=time.time())
+        told = await self._questions.log_directories(view.metadata)
+        return replace(
+            view,
+            log_directories=told.found,
+            directory_troubles=told.troubles,
+            sizes=told.sizes,
+            sizes_at=time.time(),
+        )
 
     def _record(self, before: ClusterView, view: ClusterView) -> None:
-        seconds = view.offsets_at - before.offsets_at if before.offsets_at else 0.0
-        self.partition_rates = partition_rates(before, view, seconds)
-        topics = topic_rates(view.metadata, self.partition_rates)
-        self.topic_rates.sample(view.offsets_at, topics)
+        # After a gap, the growth since before it is no rate of now.
+        is_after_gap = before.trouble is not None or not before.offsets_at
+        seconds = 0.0 if is_after_gap else view.offsets_at - before.offsets_at
+        rates = partition_rates(before, view, seconds)
+        topics = topic_rates(view.metadata, rates) if seconds > 0 else {}
+        consumed = self._consumed(view)
+        read = {key for offsets in view.committed.values() for key in offsets}
+        self._ends.note(view.offsets_at, view.end_offsets, read)
+        self.figures = Figures(rates, topics, consumed, self._behind(view))
+        self.topic_rates.sample(view.offsets_at, topics or dict.fromkeys(view.metadata.topics, nan))
         lags = {group_id: view.lag_of(group_id) for group_id in view.groups}
-        self.group_lags.sample(
-            view.offsets_at,
-            {group_id: float(lag) for group_id, lag in lags.items() if lag is not None},
-        )
-        group_seconds = view.groups_at - before.groups_at if before.groups_at else 0.0
-        if view.groups_at != before.groups_at:
-            self.group_rates = {
-                group_id: rate(before.committed.get(group_id, {}), offsets, group_seconds)
-                for group_id, offsets in view.committed.items()
-            }
+        known = {group_id: float(lag) for group_id, lag in lags.items() if lag is not None}
+        self.group_lags.sample(view.offsets_at, known)
         troubles = [
             (partition.is_under_replicated, partition.leader < 0)
             for topic in view.metadata.topics.values()
@@ -213,14 +265,76 @@ class Sampler:
         self.cluster.sample(
             view.offsets_at,
             {
-                "produced": sum(topics.values()) if seconds > 0 else nan,
-                "consumed": sum(self.group_rates.values()) if group_seconds > 0 else nan,
+                "produced": sum(topics.values()) if topics else nan,
+                "consumed": sum(consumed.values()) if consumed or not view.committed else nan,
                 "bytes": bytes_rate,
-                "lag": float(sum(lag or 0 for lag in lags.values())),
+                "lag": sum(known.values()),
                 "under_replicated": float(sum(under for under, _ in troubles)),
                 "offline": float(sum(offline for _, offline in troubles)),
             },
         )
+
+    def _consumed(self, view: ClusterView) -> dict[tuple[str, str], float]:
+        """Records a second that each group committed of each topic, over the last commits."""
+        self._commits.append((view.groups_at, view.committed))
+        while len(self._commits) > 2 and view.groups_at - self._commits[1][0] >= COMMITS_S:
+            self._commits.popleft()
+        return consumed_rates(self._commits)
+
+    def _behind(self, view: ClusterView) -> dict[str, float]:
+        """How old the oldest record is that each group has not read, where it is behind."""
+        behind = {}
+        for group_id, offsets in view.committed.items():
+            ages = [
+                self._ends.age_s(key, offset, end=end, now=view.offsets_at)
+                for key, offset in offsets.items()
+                if (end := view.end_offsets.get(key, 0)) > offset
+            ]
+            if ages:
+                behind[group_id] = max(ages)
+        return behind
+
+
+def pause_s(interval_s: float, busy_s: float) -> float:
+    """How long to wait after a look, so that looking takes its share of the time at most."""
+    return max(interval_s - busy_s, busy_s * (1 / BUSY_SHARE_MAX - 1))
+
+
+def _of_groups(
+    groups: Iterable[str], told: Mapping[str, T], known: Mapping[str, T]
+) -> dict[str, T]:
+    """What was told now of each group, or what is known of those that nobody told of."""
+    return {
+        group_id: told[group_id] if group_id in told else known[group_id]
+        for group_id in groups
+        if group_id in told or group_id in known
+    }
+
+
+def consumed_rates(looks: Sequence[tuple[float, Commits]]) -> dict[tuple[str, str], float]:
+    """Records a second by group and topic, from the first look that knows a partition to the last.
+
+    A reset backwards counts as still.
+    """
+    rates: dict[tuple[str, str], float] = {}
+    now, newest = looks[-1]
+    for group_id, offsets in newest.items():
+        for key, offset in offsets.items():
+            began, earlier = _first_known(looks, group_id, key)
+            if now > began:
+                pair = (group_id, key[0])
+                rates[pair] = rates.get(pair, 0.0) + max(0, offset - earlier) / (now - began)
+    return rates
+
+
+def _first_known(
+    looks: Sequence[tuple[float, Commits]], group_id: str, key: TopicPartition
+) -> tuple[float, int]:
+    return next(
+        (at, committed[group_id][key])
+        for at, committed in looks
+        if group_id in committed and key in committed[group_id]
+    )
 
 
 def _newest(

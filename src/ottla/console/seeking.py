@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,10 +16,12 @@ from ottla.console.errors import BadRequestError
 from ottla.console.filters import compile_filter, compile_search
 from ottla.console.kafka.model import Metadata
 from ottla.console.kafka.questions import EARLIEST, LATEST, Questions
-from ottla.console.paging import Predicate, Range
-from ottla.console.records import Position, parse_position
+from ottla.console.numbers import PARTITION_MAX, integer
+from ottla.console.paging import Range
+from ottla.console.records import Position, Predicate, parse_position
 from ottla.protocol.errors import ErrorCode, KafkaError
 
+PAGE_SIZES = (50, 100, 200, 500)
 BEGINNINGS = ("newest", "oldest", "offset", "time")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -34,11 +37,39 @@ class Ask(NamedTuple):
     expression: str = ""
     cursor: str = ""
     is_committed: bool = False
-    size: int = 50
+    size: int = PAGE_SIZES[0]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Ask:
+        """What the query of an address asks for."""
+        begin = given.get("from", "newest")
+        if begin not in BEGINNINGS:
+            raise BadRequestError(f"'from' is one of {', '.join(BEGINNINGS)}.")
+        return cls(
+            begin,
+            given.get("partition", ""),
+            given.get("offset", ""),
+            given.get("time", ""),
+            given.get("q", ""),
+            given.get("filter", ""),
+            given.get("cursor", ""),
+            given.get("isolation") == "committed",
+            integer(given.get("size"), "The page size", default=PAGE_SIZES[0], least=1, most=500),
+        )
 
     @property
     def is_backward(self) -> bool:
         return self.begin == "newest"
+
+    def position(self) -> Position:
+        """The place that the cursor holds."""
+        try:
+            return parse_position(self.cursor)
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+
+    def time_ms(self) -> int:
+        return parse_time_ms(self.time)
 
     def predicate(self) -> Predicate | None:
         """Search and filter together; FilterError if the expression cannot be read."""
@@ -52,13 +83,20 @@ class Ask(NamedTuple):
         return lambda record: all(test(record) for test in tests)
 
 
+def parse_duration_ms(text: str) -> int:
+    """`15m` as milliseconds."""
+    found = re.fullmatch(r"(\d{1,9})\s*([smhdw])", text.strip())
+    if found is None:
+        raise BadRequestError(f"'{text[:40]}' is not a duration: write 15m or 2h.")
+    return int(found[1]) * _UNITS_S[found[2]] * 1000
+
+
 def parse_time_ms(text: str, now_s: float | None = None) -> int:
     """`15m` ago, milliseconds, or a date and time (UTC unless it says otherwise)."""
     text = text.strip()
-    relative = re.fullmatch(r"(\d{1,9})\s*([smhdw])(?:\s+ago)?", text)
-    if relative:
-        seconds = int(relative[1]) * _UNITS_S[relative[2]]
-        return max(0, int(((now_s if now_s is not None else time.time()) - seconds) * 1000))
+    if re.fullmatch(r"\d{1,9}\s*[smhdw](\s+ago)?", text):
+        now_ms = int((now_s if now_s is not None else time.time()) * 1000)
+        return max(0, now_ms - parse_duration_ms(text.removesuffix("ago")))
     if re.fullmatch(r"\d{9,18}", text):
         # Ten digits are seconds: milliseconds of that length lie in 1970.
         return int(text) * 1000 if len(text) <= 10 else int(text)
@@ -66,7 +104,7 @@ def parse_time_ms(text: str, now_s: float | None = None) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadRequestError(
-            f"'{text}' is not a time: write 15m, 2026-11-16T14:00, or milliseconds."
+            f"'{text[:40]}' is not a time: write 15m, 2026-11-16T14:00, or milliseconds."
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -80,9 +118,15 @@ def partitions_of(metadata: Metadata, topic: str, asked: str) -> list[int]:
     count = len(metadata.topics[topic].partitions)
     if not asked:
         return list(range(count))
-    if not asked.isdecimal() or int(asked) >= count:
-        raise BadRequestError(f"{topic} has no partition {asked}; it has {count}.")
-    return [int(asked)]
+    number = integer(asked, "The partition", most=PARTITION_MAX)
+    if number >= count:
+        raise BadRequestError(f"{topic} has no partition {number}; it has {count}.")
+    return [number]
+
+
+class Bounds(NamedTuple):
+    ranges: dict[int, Range]
+    troubles: dict[int, str]  # partitions whose bounds nobody tells now
 
 
 async def bounds(
@@ -92,65 +136,75 @@ async def bounds(
     partitions: list[int],
     *,
     is_committed: bool,
-) -> dict[int, Range]:
-    """What there is of each partition now; those without a leader are left out."""
+) -> Bounds:
+    """What there is of each partition now; KafkaError if no leader answers at all."""
     wanted = [(topic, partition) for partition in partitions]
     ends = await questions.offsets(
         metadata, dict.fromkeys(wanted, LATEST), is_committed=is_committed
     )
-    starts = await questions.offsets(metadata, dict.fromkeys(wanted, EARLIEST), is_committed=False)
-    return {
-        key[1]: Range(starts[key][0], max(end, starts[key][0]))
-        for key, (end, _) in ends.items()
-        if key in starts
-    }
+    starts = await questions.offsets(
+        metadata, dict.fromkeys(ends.found, EARLIEST), is_committed=False
+    )
+    errors = {**ends.troubles, **starts.troubles}
+    if errors and not starts.found:
+        raise next(iter(errors.values()))
+    ranges = {}
+    for key, (start, _) in starts.found.items():
+        ranges[key[1]] = Range(start, max(ends.found[key][0], start))
+    return Bounds(ranges, {key[1]: str(error) for key, error in errors.items()})
 
 
 async def seek(questions: Questions, metadata: Metadata, topic: str, ask: Ask) -> Query:
     """The query that answers what was asked."""
+    predicate = ask.predicate()
     partitions = partitions_of(metadata, topic, ask.partition)
-    ranges = await bounds(questions, metadata, topic, partitions, is_committed=ask.is_committed)
+    found = await bounds(questions, metadata, topic, partitions, is_committed=ask.is_committed)
+    ranges, troubles = found.ranges, found.troubles
     if ask.cursor:
-        try:
-            position = parse_position(ask.cursor)
-        except ValueError as error:
-            raise BadRequestError(str(error)) from None
-        position = {p: clamp(offset, ranges[p]) for p, offset in position.items() if p in ranges}
+        # A partition whose bounds are not known now keeps its place for a later page.
+        position = {
+            p: clamp(offset, ranges[p]) if p in ranges else offset
+            for p, offset in ask.position().items()
+            if p in ranges or p in troubles
+        }
+        troubles = {p: why for p, why in troubles.items() if p in position}
     else:
-        position = await _beginning(questions, metadata, topic, ask, ranges)
+        position, unknown = await _beginning(questions, metadata, topic, ask, ranges)
+        troubles = {**troubles, **unknown}
     return Query(
         topic,
         ranges,
         position,
         ask.is_backward,
         ask.size,
-        ask.predicate(),
+        predicate,
         ask.is_committed,
+        troubles,
     )
 
 
 async def _beginning(
     questions: Questions, metadata: Metadata, topic: str, ask: Ask, ranges: dict[int, Range]
-) -> Position:
+) -> tuple[Position, dict[int, str]]:
+    """Where each partition begins, and which of them cannot tell now."""
     if ask.begin == "newest":
-        return {partition: found.end for partition, found in ranges.items()}
+        return {partition: found.end for partition, found in ranges.items()}, {}
     if ask.begin == "oldest":
-        return {partition: found.start for partition, found in ranges.items()}
+        return {partition: found.start for partition, found in ranges.items()}, {}
     if ask.begin == "offset":
-        if not ask.offset.isdecimal():
-            raise BadRequestError("The offset is a whole number from 0 on.")
-        return {p: clamp(int(ask.offset), found) for p, found in ranges.items()}
-    timestamp_ms = parse_time_ms(ask.time)
-    found_at = await questions.offsets(
+        offset = integer(ask.offset, "The offset")
+        return {p: clamp(offset, found) for p, found in ranges.items()}, {}
+    timestamp_ms = ask.time_ms()
+    at_time = await questions.offsets(
         metadata,
         {(topic, partition): timestamp_ms for partition in ranges},
         is_committed=ask.is_committed,
     )
     position = {}
-    for partition, found in ranges.items():
-        offset, _ = found_at.get((topic, partition), (-1, -1))
+    for (_, partition), (offset, _) in at_time.found.items():
+        found = ranges[partition]
         position[partition] = found.end if offset < 0 else clamp(offset, found)
-    return position
+    return position, {key[1]: str(error) for key, error in at_time.troubles.items()}
 
 
 def clamp(offset: int, found: Range) -> int:

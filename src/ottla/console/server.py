@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ottla.console.settings import DEFAULT_PORT, LOOPBACK, ConsoleSettings
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 # Open tails and pulses never end by themselves.
 STOP_S_MAX = 2
@@ -38,7 +38,7 @@ def serve(settings: ConsoleSettings, on_ready: Callable[[str], None]) -> None:
     serve_on(listener, app)
 
 
-def serve_on(listener: socket.socket, app: Starlette) -> None:
+def serve_on(listener: socket.socket, app: ASGIApp) -> None:
     """Serve on a socket that listens, until a signal."""
     import uvicorn
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 DEFAULT_PORT = 9680
 LOOPBACK = "127.0.0.1"
@@ -20,7 +20,6 @@ class ConsoleSettings:
     allowed_hosts: tuple[str, ...] = ()
     pipelines_directory: str | None = None
     sample_interval_s: float = 2.0
-    title: str = field(default="Ottla")
 
     @property
     def bootstrap_servers(self) -> str:

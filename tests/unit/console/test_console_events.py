@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ottla.console.events import LINES_PER_KIND, compare
 from ottla.console.kafka.model import (
     BrokerView,
     ClusterView,
+    GroupDescription,
     GroupView,
+    MemberView,
     Metadata,
     PartitionView,
     TopicView,
@@ -98,9 +102,41 @@ def test_many_changes_of_one_kind_become_one_line() -> None:
     after = view(*(topic(f"t{n:03}", partition()) for n in range(100)))
     found = texts(view(), after)
     assert len(found) == LINES_PER_KIND + 1
-    assert found[-1] == ("info", f"and {100 - LINES_PER_KIND} more like it")
+    # The time line is read from its end: the sum stands below what it sums up.
+    assert found[0] == ("info", f"and {100 - LINES_PER_KIND} more like it")
+
+
+def described(epoch: int | None, *members: tuple[str, int]) -> GroupDescription:
+    views = tuple(
+        MemberView(name, None, "c", "h", (("t", partition),), None, None)
+        for name, partition in members
+    )
+    return GroupDescription("a", "Stable", "consumer", "", epoch, 1, views)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (described(3, ("m", 0)), described(5, ("m", 0), ("n", 1)), ["2 members"]),
+        (described(3, ("m", 0)), described(3, ("m", 1)), []),
+        (described(None, ("m", 0)), described(None, ("n", 0)), ["1 member"]),
+        (described(None, ("m", 0)), described(None, ("m", 0)), []),
+    ],
+)
+def test_a_rebalance_that_nobody_saw_is_known_by_the_generation_it_left(
+    before: GroupDescription, after: GroupDescription, told: list[str]
+) -> None:
+    one = replace(view(a="Stable"), descriptions={"a": before})
+    other = replace(view(a="Stable"), descriptions={"a": after})
+    assert texts(one, other) == [("info", f"Group a rebalanced: {what}") for what in told]
 
 
 def test_groups_that_were_not_looked_at_are_not_compared() -> None:
     before = replace(view(), groups_at=0.0)
     assert texts(before, view(a="Stable")) == []
+
+
+def test_the_marker_of_a_sink_comes_and_goes_without_a_word() -> None:
+    marked = replace(view(sink="Empty"), markers={"sink": 4})
+    assert texts(view(), marked) == []
+    assert texts(marked, view()) == []

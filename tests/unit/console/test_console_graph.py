@@ -1,10 +1,13 @@
 """The graph of pipelines: every box stands, behind those that lead to it."""
 
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.console.graph import NODE_HEIGHT, NODE_WIDTH, Node, draw, layers_of
-from ottla.console.pipelines import picture, pipeline_row
+from ottla.console.pipelines import picture, pipeline_row, with_group_lag
 
 IDS = st.integers(0, 9).map(str)
 
@@ -62,6 +65,52 @@ def test_two_pipelines_share_the_topic_between_them() -> None:
     assert sorted(labels) == ["in", "k", "k", "mid", "out"]
     assert len(drawn.edges) == 4
     assert [row.lag for row in rows] == [3, 3]
+
+
+def test_a_transform_that_only_feeds_the_sink_of_its_name_is_no_box_of_its_own() -> None:
+    nodes = [("topic", "in"), ("source", "s"), ("transform", "totals"), ("sink", "totals"),
+             ("topic", "out")]  # fmt: skip
+    chain = [f"{kind}:{label}" for kind, label in nodes]
+    row = pipeline_row(
+        {
+            "graph": {
+                "nodes": [{"id": f"{k}:{v}", "kind": k, "label": v} for k, v in nodes],
+                "edges": [list(pair) for pair in pairwise(chain)],
+            }
+        },
+        "p",
+    )
+    drawn = picture([row], {})
+    assert sorted(box.node.label for box in drawn.boxes) == ["in", "out", "totals"]
+    assert [(edge.source, edge.target) for edge in drawn.edges] == [
+        ("in", "totals"),
+        ("totals", "out"),
+    ]
+
+
+def test_a_pipelines_lag_is_that_of_its_groups_where_they_are_known() -> None:
+    row = pipeline_row(status("a", "in", "out"), "a")
+    assert row.groups == ["a-s"]
+    known = with_group_lag(row, {"a-s": 485, "other": 1})
+    assert (known.lag, known.groups) == (485, ["a-s"])
+    unknown = with_group_lag(row, {"a-s": None})
+    assert (unknown.lag, unknown.groups) == (3, [])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"queries": [{"lag": 3, "batch_id": "x", "rows_total": {}}]},
+        {"queries": 3, "last_error": "x", "restarts": "many"},
+        {"graph": {"nodes": [3, {"id": 1}], "edges": [3, [1], [1, {}]]}},
+        {"graph": [], "started_at_ms": float("nan"), "updated_at_ms": float("inf")},
+        {"name": None, "state": None, "queries": [{"lag": {"t": "x", "u": 2}}]},
+    ],
+)
+def test_an_odd_status_is_shown_as_far_as_it_goes(odd: dict[str, object]) -> None:
+    row = pipeline_row(odd, "p")
+    assert row.name == "p"
+    assert picture([row], {}).width >= 0
 
 
 def test_a_status_of_another_version_is_shown_as_far_as_it_goes() -> None:

@@ -1,6 +1,7 @@
 """The description of the API is the route table, and is whole."""
 
 import re
+from typing import Any
 
 from starlette.routing import Route
 
@@ -36,3 +37,22 @@ def test_every_change_needs_the_token_and_no_question_does() -> None:
     for methods in SPEC["paths"].values():
         for method, operation in methods.items():
             assert ("security" in operation) is (method != "get")
+
+
+def test_no_schema_is_left_open() -> None:
+    def closed(schema: dict[str, Any], where: str) -> None:
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        if "object" in kinds:
+            assert schema.get("properties") or schema.get("additionalProperties"), where
+            for name, inner in schema.get("properties", {}).items():
+                closed(inner, f"{where}.{name}")
+        if "array" in kinds:
+            closed(schema["items"], f"{where}[]")
+
+    for path, methods in SPEC["paths"].items():
+        for method, operation in methods.items():
+            for content in operation["responses"]["200"]["content"].values():
+                closed(content["schema"], f"{method} {path}")
+            if "requestBody" in operation:
+                body = operation["requestBody"]["content"]["application/json"]["schema"]
+                closed(body, f"body of {method} {path}")

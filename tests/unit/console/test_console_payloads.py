@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.payloads import decode_head, describe, hex_rows, json_pieces
+from ottla.console.payloads import (
+    SHOWN_BYTES_MAX,
+    decode_head,
+    describe,
+    glimpse,
+    hex_rows,
+    json_pieces,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -21,7 +28,7 @@ JSON = st.recursive(
 def test_pieces_are_the_same_json(value: object) -> None:
     pieces = json_pieces(json.dumps(value))
     assert pieces is not None
-    assert json.loads("".join(piece.text for piece in pieces)) == value
+    assert json.loads("".join(piece.text for piece in pieces.shown)) == value
 
 
 @pytest.mark.parametrize(
@@ -39,13 +46,13 @@ def test_pieces_are_the_same_json(value: object) -> None:
 def test_numbers_keep_the_digits_that_were_written(digits: str) -> None:
     pieces = json_pieces(f'{{"n": {digits}}}')
     assert pieces is not None
-    assert [piece.text for piece in pieces if piece.kind == "number"] == [digits]
+    assert [piece.text for piece in pieces.shown if piece.kind == "number"] == [digits]
 
 
 def test_duplicate_members_and_their_order_stay() -> None:
     pieces = json_pieces('{"b": 1, "a": 2, "b": 3}')
     assert pieces is not None
-    assert [piece.text for piece in pieces if piece.kind == "key"] == ['"b"', '"a"', '"b"']
+    assert [piece.text for piece in pieces.shown if piece.kind == "key"] == ['"b"', '"a"', '"b"']
 
 
 @pytest.mark.parametrize(
@@ -84,3 +91,21 @@ def test_a_text_cut_inside_a_character_is_still_text(text: str, cut: int) -> Non
 def test_json_too_deep_for_a_page_is_not_parsed() -> None:
     assert json_pieces("[" * 500 + "]" * 500) is None
     assert json_pieces("[" * 100_000 + "]" * 100_000) is None
+
+
+def test_large_json_is_json_and_shown_in_part() -> None:
+    text = json.dumps([{"n": 2**60 + n} for n in range(4_000)])
+    assert len(text) > SHOWN_BYTES_MAX
+    assert describe(text.encode()).kind == "json"
+    pieces = json_pieces(text)
+    assert pieces is not None
+    assert pieces.is_cut
+    shown = sum(len(piece.text) for piece in pieces.shown)
+    assert SHOWN_BYTES_MAX <= shown < SHOWN_BYTES_MAX + 1_000
+
+
+@given(st.none() | st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_a_glimpse_tells_the_same_but_for_json(data: bytes | None) -> None:
+    seen, whole = glimpse(data), describe(data)
+    assert seen._replace(kind=whole.kind) == whole
+    assert seen.kind == whole.kind or (seen.kind, whole.kind) == ("text", "json")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.console.errors import BadRequestError
-from ottla.console.records import Record, format_position, parse_position
+from ottla.console.records import Record, format_position, parse_position, tell_troubles
 from ottla.console.seeking import parse_time_ms
-from ottla.console.web.pages.messages import event
 from ottla.console.web.record_view import csv_line, json_line, payload_view, row_of
+from ottla.console.web.streams import event
 
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode)
 
@@ -59,7 +59,9 @@ def test_positions_survive_an_address(position: dict[int, int]) -> None:
     assert parse_position(format_position(position)) == position
 
 
-@pytest.mark.parametrize("text", ["x", "1", "1:", ":1", "1:-2", "1:2,,x"])
+@pytest.mark.parametrize(
+    "text", ["x", "1", "1:", ":1", "1:-2", "1:2,,x", "1:" + "9" * 5000, f"1:{2**63}", f"{2**31}:1"]
+)
 def test_other_text_is_no_position(text: str) -> None:
     with pytest.raises(ValueError, match="PARTITION:OFFSET"):
         parse_position(text)
@@ -93,3 +95,12 @@ def test_a_payload_cannot_end_its_event(text: str) -> None:
     assert sent.endswith("\n\n")
     body = sent.removeprefix("event: records\n").removesuffix("\n\n").split("\n")
     assert all(line.startswith("data: ") for line in body)
+
+
+def test_troubles_name_each_reason_once() -> None:
+    assert (
+        tell_troubles({3: "gone", 1: "gone", 2: "full"})
+        == "Partitions 1, 3: gone Partition 2: full"
+    )
+    assert tell_troubles(dict.fromkeys(range(100), "gone")).startswith("Partitions 0, 1,")
+    assert "and 88 more: gone" in tell_troubles(dict.fromkeys(range(100), "gone"))

@@ -68,7 +68,9 @@ def test_a_time_newer_than_every_record_is_the_end() -> None:
     assert (move.after, move.difference) == (9, None)
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["1 2"], ["-1 0 t"], ["1 x t"], ["1  t"]])
+@pytest.mark.parametrize(
+    "texts", [[], [""], ["1 2"], ["-1 0 t"], ["1 x t"], ["1  t"], ["9" * 5000 + " 0 t"]]
+)
 def test_a_plan_that_was_tampered_with_is_refused(texts: list[str]) -> None:
     with pytest.raises(BadRequestError):
         parse_moves(texts)

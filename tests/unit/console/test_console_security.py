@@ -43,6 +43,8 @@ def test_a_console_on_a_network_answers_to_addresses_but_not_to_any_name() -> No
         {"x-csrf-token": TOKEN, "origin": "https://evil.example"},
         {"x-csrf-token": TOKEN, "origin": "http://127.0.0.1:8000"},
         {"x-csrf-token": TOKEN, "origin": "null"},
+        {"x-csrf-token": TOKEN, "origin": "http://["},
+        {"x-csrf-token": TOKEN, "origin": "https://console.example.evil"},
         {"x-csrf-token": TOKEN, "sec-fetch-site": "cross-site"},
         {"x-csrf-token": TOKEN, "sec-fetch-site": "same-site"},
     ],
@@ -55,7 +57,12 @@ def test_a_change_from_elsewhere_is_refused(method: str, headers: dict[str, str]
 
 @pytest.mark.parametrize(
     "headers",
-    [{}, {"origin": "http://127.0.0.1:9680"}, {"sec-fetch-site": "same-origin"}],
+    [
+        {},
+        {"origin": "http://127.0.0.1:9680"},
+        {"sec-fetch-site": "same-origin"},
+        {"origin": "https://console.example"},  # a proxy asked by another name than the browser
+    ],
 )
 def test_a_change_from_the_console_is_taken(headers: dict[str, str]) -> None:
     assert refusal(LOCAL, "POST", {**OWN, "x-csrf-token": TOKEN, **headers}) is None

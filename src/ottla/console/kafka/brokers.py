@@ -2,17 +2,20 @@
 
 librdkafka's admin client asks for the offsets of one group at a time, and cannot ask for the
 quorum, hanging producers or the documentation of a setting at all. With five hundred groups that
-is five hundred round trips for one page, so the console asks with `ottla.client` where it looks at
-state and leaves records to librdkafka.
+is five hundred round trips for one page, so the console asks with `ottla.client` and leaves only
+the writing of records to librdkafka.
 
 A connection of `ottla.client` blocks and belongs to one thread, so each broker has one thread of
-its own: a broker that hangs holds up nobody else. A cluster is found through its bootstrap
-addresses and then through those that its brokers advertise. Owned by the event loop.
+its own. A broker that let a question time out is left alone for a while: questions to all brokers
+wait for each other, and one that hangs would hold up the answers of the rest each time. A cluster
+is found through its bootstrap addresses and then through those that its brokers advertise. Owned by
+the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,6 +29,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 # A page must not hang on a broker that is gone: its neighbours answer in milliseconds.
 TIMEOUT_MS = 4_000
+# A broker that did not answer in time is not asked again for this long.
+REST_S = 8.0
 CLIENT_ID = "ottla-console"
 
 Versions = tuple[int, int]
@@ -58,6 +63,7 @@ class BrokerLink:
         self.address = address
         self._config = config
         self._connection: Connection | None = None
+        self._rests_until = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"console-{address}")
 
     @property
@@ -69,14 +75,22 @@ class BrokerLink:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._ask, api, spoken, fields)
 
-    def offers(self, api: ApiKey) -> bool:
-        return self._connection is not None and self._connection.knows(api)
-
     def close(self) -> None:
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
     def _ask(self, api: ApiKey, spoken: Versions, fields: Mapping[str, Any]) -> Any:
+        began = time.monotonic()
+        if began < self._rests_until:
+            raise Unreachable(f"{self.address} did not answer in time a moment ago.")
+        try:
+            return self._ask_now(api, spoken, fields)
+        except Unreachable:
+            if time.monotonic() - began >= TIMEOUT_MS / 1000:
+                self._rests_until = time.monotonic() + REST_S
+            raise
+
+    def _ask_now(self, api: ApiKey, spoken: Versions, fields: Mapping[str, Any]) -> Any:
         if self._connection is None or not self._connection.is_open:
             self._connection = Connection(self.address, self._config)
         lowest, highest = spoken
@@ -106,10 +120,6 @@ class Brokers:
         wanted.update(self._config.bootstrap_servers)
         for address in [address for address in self._links if address not in wanted]:
             self._links.pop(address).close()
-
-    def offers(self, api: ApiKey) -> bool:
-        """Whether a broker that is connected offers an API."""
-        return any(link.offers(api) for link in self._links.values())
 
     async def ask(
         self, broker_id: int, api: ApiKey, spoken: Versions, fields: Mapping[str, Any]

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from ottla.console.kafka.brokers import Brokers
-from ottla.console.kafka.model import Metadata, TopicPartition
-from ottla.console.kafka.questions import Questions, check
+from ottla.console.kafka.group_questions import GroupQuestions
+from ottla.console.kafka.model import TopicPartition
+from ottla.console.kafka.questions import BROKER_RESOURCE, check
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -23,9 +24,9 @@ _NO_GENERATION = -1
 
 
 class Changes:
-    def __init__(self, brokers: Brokers, questions: Questions) -> None:
+    def __init__(self, brokers: Brokers, groups: GroupQuestions) -> None:
         self._brokers = brokers
-        self._questions = questions
+        self._groups = groups
 
     async def create_topic(
         self,
@@ -87,12 +88,17 @@ class Changes:
             ],
             "validate_only": is_dry_run,
         }
-        answer = await self._brokers.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+        api, spoken = ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1)
+        if resource_type == BROKER_RESOURCE:
+            # Only the broker itself knows what it can change while it runs; others refuse.
+            answer = await self._brokers.ask(int(resource), api, spoken, fields)
+        else:
+            answer = await self._brokers.ask_any(api, spoken, fields)
         check(answer.responses[0].error_code, answer.responses[0].error_message)
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Move the committed offsets of a group that nobody is a member of."""
-        coordinator = await self._questions.coordinator(group_id)
+        coordinator = await self._groups.coordinator(group_id)
         topics: dict[str, list[dict[str, object]]] = defaultdict(list)
         for (topic, index), offset in sorted(offsets.items()):
             topics[topic].append(
@@ -121,15 +127,7 @@ class Changes:
                 check(partition.error_code)
 
     async def delete_group(self, group_id: str) -> None:
-        coordinator = await self._questions.coordinator(group_id)
+        coordinator = await self._groups.coordinator(group_id)
         fields = {"groups_names": [group_id]}
         answer = await self._brokers.ask(coordinator, ApiKey.DELETE_GROUPS, (1, 2), fields)
         check(answer.results[0].error_code)
-
-    async def delete_records(self, metadata: Metadata, topic: str, index: int, offset: int) -> None:
-        """Delete what lies before an offset of one partition."""
-        leader = metadata.topics[topic].partitions[index].leader
-        partition = {"partition_index": index, "offset": offset}
-        fields = {"topics": [{"name": topic, "partitions": [partition]}], "timeout": TIMEOUT_MS}
-        answer = await self._brokers.ask(leader, ApiKey.DELETE_RECORDS, (1, 2), fields)
-        check(answer.topics[0].partitions[0].error_code)

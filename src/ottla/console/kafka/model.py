@@ -17,6 +17,8 @@ REBALANCING_STATES = frozenset(
     {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
 
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
 
 class BrokerView(NamedTuple):
     broker_id: int
@@ -78,6 +80,13 @@ class LogDirectory(NamedTuple):
     partition_bytes: int
     partition_count: int
 
+    @property
+    def used_share(self) -> float | None:
+        """How much of the volume is used; None if the broker does not tell."""
+        if self.total_bytes <= 0 or self.usable_bytes < 0:
+            return None
+        return 1 - self.usable_bytes / self.total_bytes
+
 
 class Metadata(NamedTuple):
     cluster_id: str
@@ -100,9 +109,14 @@ class ClusterView:
     offsets_at: float = 0.0
     groups: Mapping[str, GroupView] = field(default_factory=dict)
     committed: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    markers: Mapping[str, int] = field(default_factory=dict)  # of sinks, kept as groups
+    group_troubles: Mapping[int, str] = field(default_factory=dict)  # brokers that kept silent
     groups_at: float = 0.0
+    descriptions: Mapping[str, GroupDescription] = field(default_factory=dict)
+    open_transactions: tuple[TransactionView, ...] = ()
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_directories: tuple[LogDirectory, ...] = ()
+    directory_troubles: Mapping[int, str] = field(default_factory=dict)
     sizes_at: float = 0.0
     trouble: str | None = None  # why the newest attempt to look at the cluster failed
 
@@ -144,6 +158,21 @@ class GroupDescription(NamedTuple):
     coordinator: int
     members: tuple[MemberView, ...]
 
+    @property
+    def generation(self) -> object:
+        """What a rebalance changes: the epoch, or, of a classic group, who has what."""
+        if self.epoch is not None:
+            return self.epoch
+        return frozenset((member.member_id, member.assignment) for member in self.members)
+
+
+class Synonym(NamedTuple):
+    """Where a value may come from, the one that counts first."""
+
+    name: str
+    value: str | None
+    source: str
+
 
 class ConfigEntry(NamedTuple):
     name: str
@@ -155,10 +184,11 @@ class ConfigEntry(NamedTuple):
     type_name: str
     documentation: str
     default: str | None
-    synonyms: tuple[tuple[str, str | None, str], ...]
+    synonyms: tuple[Synonym, ...]
 
 
 class ProducerView(NamedTuple):
+    topic: str
     partition: int
     producer_id: int
     producer_epoch: int
@@ -176,6 +206,12 @@ class TransactionView(NamedTuple):
     started_ms: int
     partitions: tuple[TopicPartition, ...]
     coordinator: int
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """For how long it has been open; None if it is not."""
+        if self.state not in OPEN_STATES or self.started_ms <= 0:
+            return None
+        return max(0, now_ms - self.started_ms)
 
 
 class QuorumReplica(NamedTuple):

@@ -1,50 +1,44 @@
-"""The questions that only look: metadata, offsets, groups, log directories, configs, quorum,
-transactions.
+"""The questions that only look: metadata, offsets, log directories, settings, quorum.
 
-Each is one request per broker that has to be asked, however many topics or groups there are. An
-error of one partition or group leaves it out of the answer rather than failing the page.
-Shell over `Brokers`; keeps nothing but the coordinators it found.
+Each is a few requests per broker that has to be asked, however many topics there are. An error of
+one partition or broker leaves it out of the answer rather than failing the page; where an absence
+could be taken for an empty cluster, the answer says who kept silent. Shell over `Brokers`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.client.errors import code_of
 from ottla.console.kafka.brokers import Brokers
 from ottla.console.kafka.model import (
     BrokerView,
     ConfigEntry,
-    GroupDescription,
-    GroupView,
     LogDirectory,
-    MemberView,
     Metadata,
     PartitionView,
-    ProducerView,
     QuorumReplica,
     QuorumView,
+    Synonym,
     TopicPartition,
     TopicView,
-    TransactionView,
 )
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import duration_ms, given, timestamp_ms
+from ottla.protocol.messages import given
+
+T = TypeVar("T")
 
 LATEST = -1
 EARLIEST = -2
 CONSUMER_REPLICA = -1
 # Not a consumer, so the answer is the end of the log and not what a consumer may read.
 DEBUGGING_REPLICA = -2
-# Groups per OffsetFetch or DescribeGroups: keeps one answer of a busy cluster below a megabyte.
-GROUPS_PER_REQUEST = 200
-# Partitions per ListOffsets. A broker that has not opened a log yet opens it for the answer, and
-# must not be busy with one question for longer than others wait.
+# Partitions per ListOffsets or DescribeProducers. A broker that has not opened a log yet opens it
+# for the answer, and must not be busy with one question for longer than others wait.
 PARTITIONS_PER_REQUEST = 500
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -57,6 +51,21 @@ CONFIG_SOURCES = (
     "client metrics", "group",
 )  # fmt: skip
 _DEFAULT_SOURCE = 5
+_NO_LEADER = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Nobody leads it now.")
+_NO_PARTITION = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
+
+
+class Offsets(NamedTuple):
+    """(offset, timestamp) by partition, and why there is none of others."""
+
+    found: dict[TopicPartition, tuple[int, int]]
+    troubles: dict[TopicPartition, KafkaError]
+
+
+class LogDirectories(NamedTuple):
+    found: tuple[LogDirectory, ...]
+    sizes: dict[TopicPartition, int]
+    troubles: dict[int, str]  # brokers that did not tell theirs, and why
 
 
 def check(code: int, message: str | None = None) -> None:
@@ -68,7 +77,6 @@ def check(code: int, message: str | None = None) -> None:
 class Questions:
     def __init__(self, brokers: Brokers) -> None:
         self.brokers = brokers
-        self._coordinators: dict[tuple[int, str], int] = {}
 
     async def metadata(self) -> Metadata:
         """Brokers, topics and partitions of the whole cluster."""
@@ -93,29 +101,32 @@ class Questions:
         *,
         is_committed: bool,
         replica_id: int = CONSUMER_REPLICA,
-    ) -> dict[TopicPartition, tuple[int, int]]:
+    ) -> Offsets:
         """(offset, timestamp) that answers a timestamp for each partition, from its leader."""
+        answer = Offsets({}, {})
         by_leader: dict[int, dict[str, list[dict[str, int]]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for (name, index), timestamp in timestamps.items():
             topic = metadata.topics.get(name)
             if topic is None or index >= len(topic.partitions):
+                answer.troubles[name, index] = _NO_PARTITION
                 continue
             partition = topic.partitions[index]
             if partition.leader in metadata.brokers:
                 by_leader[partition.leader][name].append(
                     {"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp}
                 )
-        answers = await asyncio.gather(
+            else:
+                answer.troubles[name, index] = _NO_LEADER
+        await asyncio.gather(
             *(
-                self._offsets_of(leader, part, is_committed, replica_id)
+                self._offsets_of(leader, part, is_committed, replica_id, answer)
                 for leader, topics in by_leader.items()
-                for part in _parts(topics)
-            ),
-            return_exceptions=True,
+                for part in parts(topics)
+            )
         )
-        return _merged(answers)
+        return answer
 
     async def _offsets_of(
         self,
@@ -123,155 +134,29 @@ class Questions:
         topics: Mapping[str, list[dict[str, int]]],
         is_committed: bool,
         replica_id: int,
-    ) -> dict[TopicPartition, tuple[int, int]]:
+        answer: Offsets,
+    ) -> None:
         fields = {
             "replica_id": replica_id,
             "isolation_level": int(is_committed),
             "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
         }
-        answer = await self.brokers.ask(leader, ApiKey.LIST_OFFSETS, (4, 8), fields)
-        return {
-            (topic.name, p.partition_index): (p.offset, p.timestamp)
-            for topic in answer.topics
-            for p in topic.partitions
-            if p.error_code == ErrorCode.NONE
-        }
+        try:
+            response = await self.brokers.ask(leader, ApiKey.LIST_OFFSETS, (4, 8), fields)
+        except KafkaError as error:
+            for name, parts in topics.items():
+                for part in parts:
+                    answer.troubles[name, part["partition_index"]] = error
+            return
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.error_code == ErrorCode.NONE:
+                    answer.found[topic.name, p.partition_index] = (p.offset, p.timestamp)
+                else:
+                    code = code_of(p.error_code)
+                    answer.troubles[topic.name, p.partition_index] = KafkaError(code, code.name)
 
-    async def groups(self, metadata: Metadata) -> tuple[dict[str, GroupView], set[int]]:
-        """Every group from the brokers that coordinate them, and the brokers that kept silent."""
-        found: dict[str, GroupView] = {}
-        silent: set[int] = set()
-        answers = await asyncio.gather(
-            *(
-                self.brokers.ask(b, ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
-                for b in metadata.brokers
-            ),
-            return_exceptions=True,
-        )
-        for broker_id, answered in zip(metadata.brokers, answers, strict=True):
-            if isinstance(answered, BaseException):
-                _raise_unless_expected(answered)
-                silent.add(broker_id)
-                continue
-            for group in answered.groups:
-                group_type = str(given(group, "group_type", "classic")).lower()
-                found[group.group_id] = GroupView(
-                    group.group_id, group.group_state, group_type, group.protocol_type, broker_id
-                )
-                self._coordinators[0, group.group_id] = broker_id
-        return dict(sorted(found.items())), silent
-
-    async def committed(self, groups: Iterable[GroupView]) -> dict[str, dict[TopicPartition, int]]:
-        """The committed offsets of many groups, a few requests per coordinator."""
-        by_coordinator: dict[int, list[str]] = defaultdict(list)
-        for group in groups:
-            by_coordinator[group.coordinator].append(group.group_id)
-        batches = [
-            (coordinator, ids[start : start + GROUPS_PER_REQUEST])
-            for coordinator, ids in by_coordinator.items()
-            for start in range(0, len(ids), GROUPS_PER_REQUEST)
-        ]
-        answers = await asyncio.gather(
-            *(self._committed_at(coordinator, ids) for coordinator, ids in batches),
-            return_exceptions=True,
-        )
-        return _merged(answers)
-
-    async def _committed_at(
-        self, coordinator: int, group_ids: Sequence[str]
-    ) -> dict[str, dict[TopicPartition, int]]:
-        fields = {
-            "groups": [
-                {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
-                for group_id in group_ids
-            ],
-            "require_stable": False,
-        }
-        answer = await self.brokers.ask(coordinator, ApiKey.OFFSET_FETCH, (8, 9), fields)
-        return {
-            group.group_id: {
-                (topic.name, p.partition_index): p.committed_offset
-                for topic in group.topics
-                for p in topic.partitions
-                if p.error_code == ErrorCode.NONE and p.committed_offset >= 0
-            }
-            for group in answer.groups
-            if group.error_code == ErrorCode.NONE
-        }
-
-    async def coordinator(self, key: str, *, is_transaction: bool = False) -> int:
-        """Which broker coordinates a group or a transactional id."""
-        fields = {"key_type": int(is_transaction), "coordinator_keys": [key]}
-        answer = await self.brokers.ask_any(ApiKey.FIND_COORDINATOR, (4, 5), fields)
-        found = answer.coordinators[0]
-        check(found.error_code, found.error_message)
-        node_id = int(found.node_id)
-        self._coordinators[int(is_transaction), key] = node_id
-        return node_id
-
-    async def describe_group(self, group: GroupView) -> GroupDescription:
-        """Members and assignments, asked in the words of the group's own protocol."""
-        if group.group_type == "consumer":
-            return await self._describe_consumer_group(group)
-        fields = {"groups": [group.group_id], "include_authorized_operations": False}
-        answer = await self.brokers.ask(group.coordinator, ApiKey.DESCRIBE_GROUPS, (4, 5), fields)
-        found = answer.groups[0]
-        check(found.error_code)
-        is_consumer = found.protocol_type in ("", "consumer")
-        members = tuple(
-            MemberView(
-                m.member_id,
-                m.group_instance_id,
-                m.client_id,
-                m.client_host.removeprefix("/"),
-                parse_assignment(m.member_assignment) if is_consumer else (),
-                None,
-                None,
-            )
-            for m in found.members
-        )
-        return GroupDescription(
-            group.group_id,
-            found.group_state,
-            group.group_type,
-            found.protocol_data,
-            None,
-            group.coordinator,
-            members,
-        )
-
-    async def _describe_consumer_group(self, group: GroupView) -> GroupDescription:
-        fields = {"group_ids": [group.group_id], "include_authorized_operations": False}
-        answer = await self.brokers.ask(
-            group.coordinator, ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), fields
-        )
-        found = answer.groups[0]
-        check(found.error_code, found.error_message)
-        members = tuple(
-            MemberView(
-                m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host.removeprefix("/"),
-                _assigned(m.assignment),
-                _assigned(m.target_assignment),
-                m.member_epoch,
-            )
-            for m in found.members
-        )
-        return GroupDescription(
-            group.group_id,
-            found.group_state,
-            group.group_type,
-            found.assignor_name,
-            found.group_epoch,
-            group.coordinator,
-            members,
-        )
-
-    async def log_directories(
-        self, metadata: Metadata
-    ) -> tuple[tuple[LogDirectory, ...], dict[TopicPartition, int]]:
+    async def log_directories(self, metadata: Metadata) -> LogDirectories:
         """Every log directory, and the bytes of each partition on the broker that has most."""
         answers = await asyncio.gather(
             *(
@@ -282,13 +167,15 @@ class Questions:
         )
         directories: list[LogDirectory] = []
         sizes: dict[TopicPartition, int] = {}
+        troubles: dict[int, str] = {}
         for broker_id, answered in zip(metadata.brokers, answers, strict=True):
             if isinstance(answered, BaseException):
-                _raise_unless_expected(answered)
+                raise_unless_expected(answered)
+                troubles[broker_id] = str(answered)
                 continue
             for result in answered.results:
                 directories.append(_directory(broker_id, result, sizes))
-        return tuple(directories), sizes
+        return LogDirectories(tuple(directories), sizes, troubles)
 
     async def configs(self, resource_type: int, name: str) -> list[ConfigEntry]:
         """Every setting of a topic or broker, with its documentation and default."""
@@ -307,38 +194,6 @@ class Questions:
         check(result.error_code, result.error_message)
         return sorted(map(_config_entry, result.configs), key=lambda entry: entry.name)
 
-    async def producers(self, metadata: Metadata, topic: str) -> list[ProducerView]:
-        """The producers that the leaders of a topic remember."""
-        by_leader: dict[int, list[int]] = defaultdict(list)
-        for partition in metadata.topics[topic].partitions:
-            if partition.leader in metadata.brokers:
-                by_leader[partition.leader].append(partition.number)
-        answers = await asyncio.gather(
-            *(
-                self.brokers.ask(
-                    leader,
-                    ApiKey.DESCRIBE_PRODUCERS,
-                    (0, 0),
-                    {"topics": [{"name": topic, "partition_indexes": indexes}]},
-                )
-                for leader, indexes in by_leader.items()
-            )
-        )
-        return [
-            ProducerView(
-                p.partition_index,
-                state.producer_id,
-                state.producer_epoch,
-                state.last_sequence,
-                state.last_timestamp,
-                state.current_txn_start_offset,
-            )
-            for answer in answers
-            for t in answer.topics
-            for p in t.partitions
-            for state in p.active_producers
-        ]
-
     async def quorum(self) -> QuorumView:
         """The state of the metadata quorum, as its leader tells it."""
         topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
@@ -354,54 +209,10 @@ class Questions:
             tuple(map(_quorum_replica, partition.observers)),
         )
 
-    async def transactions(self, metadata: Metadata) -> list[TransactionView]:
-        """Every transactional id that the coordinators know, with what it has open."""
-        listed = await asyncio.gather(
-            *(
-                self.brokers.ask(
-                    b,
-                    ApiKey.LIST_TRANSACTIONS,
-                    (0, 1),
-                    {"state_filters": [], "producer_id_filters": [], "duration_filter": -1},
-                )
-                for b in metadata.brokers
-            )
-        )
-        found: list[TransactionView] = []
-        for broker_id, answer in zip(metadata.brokers, listed, strict=True):
-            check(answer.error_code)
-            ids = [state.transactional_id for state in answer.transaction_states]
-            for start in range(0, len(ids), GROUPS_PER_REQUEST):
-                found += await self._described(broker_id, ids[start : start + GROUPS_PER_REQUEST])
-        return found
 
-    async def _described(self, broker_id: int, ids: Sequence[str]) -> list[TransactionView]:
-        answer = await self.brokers.ask(
-            broker_id, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), {"transactional_ids": ids}
-        )
-        return [
-            TransactionView(
-                state.transactional_id,
-                state.producer_id,
-                state.producer_epoch,
-                state.transaction_state,
-                duration_ms(state.transaction_timeout),
-                -1
-                if state.transaction_start_time is None
-                else timestamp_ms(state.transaction_start_time),
-                tuple((t.topic, index) for t in state.topics for index in t.partitions),
-                broker_id,
-            )
-            for state in answer.transaction_states
-            if state.error_code == ErrorCode.NONE
-        ]
-
-
-def _parts(
-    topics: Mapping[str, list[dict[str, int]]],
-) -> Iterable[dict[str, list[dict[str, int]]]]:
+def parts(topics: Mapping[str, list[T]]) -> Iterable[dict[str, list[T]]]:
     """A large question in parts that each are answered soon."""
-    part: dict[str, list[dict[str, int]]] = {}
+    part: dict[str, list[T]] = {}
     count = 0
     for name, partitions in topics.items():
         part[name] = partitions
@@ -413,41 +224,7 @@ def _parts(
         yield part
 
 
-def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a classic member's assignment; nothing if it is not one.
-
-    Members write these bytes, so any length in them may be a lie.
-    """
-    found: list[TopicPartition] = []
-    try:
-        _version, topics = struct.unpack_from(">hi", data)
-        position = 6
-        for _ in range(topics):
-            (length,) = struct.unpack_from(">h", data, position)
-            name = data[position + 2 : position + 2 + length].decode()
-            (count,) = struct.unpack_from(">i", data, position + 2 + length)
-            position += 6 + length
-            if not 0 <= count <= (len(data) - position) // 4:
-                return ()
-            indexes = struct.unpack_from(f">{count}i", data, position)
-            position += 4 * count
-            found += [(name, index) for index in indexes]
-    except (struct.error, UnicodeDecodeError):
-        return ()
-    return tuple(sorted(found))
-
-
-def _merged(answers: Iterable[Any]) -> dict[Any, Any]:
-    merged: dict[Any, Any] = {}
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            _raise_unless_expected(answer)
-        else:
-            merged.update(answer)
-    return merged
-
-
-def _raise_unless_expected(error: BaseException) -> None:
+def raise_unless_expected(error: BaseException) -> None:
     """A broker that is gone, or has moved on, is left out; a defect is not."""
     if not isinstance(error, KafkaError):
         raise error
@@ -467,16 +244,6 @@ def _topic(topic: Any) -> TopicView:
     )
     topic_id = given(topic, "topic_id", None)
     return TopicView(str(topic.name), str(topic_id or ""), topic.is_internal, partitions)
-
-
-def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(
-            (str(t.topic_name), int(index))
-            for t in assignment.topic_partitions
-            for index in t.partitions
-        )
-    )
 
 
 def _directory(broker_id: int, result: Any, sizes: dict[TopicPartition, int]) -> LogDirectory:
@@ -501,7 +268,7 @@ def _directory(broker_id: int, result: Any, sizes: dict[TopicPartition, int]) ->
 
 def _config_entry(config: Any) -> ConfigEntry:
     synonyms = tuple(
-        (synonym.name, synonym.value, _named(CONFIG_SOURCES, synonym.source))
+        Synonym(synonym.name, synonym.value, _named(CONFIG_SOURCES, synonym.source))
         for synonym in config.synonyms
     )
     is_default = config.config_source == _DEFAULT_SOURCE

@@ -5,16 +5,29 @@ makes a broker create its offsets topic, and takes longer to start than a page m
 one Fetch request per leader, with exactly the bytes that are wanted. Nothing is committed and no
 group is named, so looking leaves no trace in the cluster.
 
-Blocking shell: a reader owns its connections and belongs to one thread at a time.
+A broker lets only the first partition of an answer exceed its limit: others come back empty when
+their next batch is larger, or when the answer is full. Such a partition is not at its end, and who
+asks must ask again (`Chunk.is_starved`).
+
+Blocking shell: a reader owns its connections and belongs to one thread at a time. Invariant: no
+answer is left unread on a connection, as the next question would take it for its own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.client import Client, ClientConfig, Connection
+from ottla.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    ClientConfig,
+    Connection,
+    TopicPartition,
+    Unreachable,
+)
 from ottla.client.errors import code_of
 from ottla.client.fetch_response import (
     TOPIC_ID_VERSION,
@@ -22,6 +35,7 @@ from ottla.client.fetch_response import (
     FetchedPartition,
     parse_fetch_response,
 )
+from ottla.client.offsets import list_offsets
 from ottla.console.records import Position, Record
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import (
@@ -44,9 +58,14 @@ class Chunk(NamedTuple):
 
     records: list[Record]
     next_offset: int  # from where to go on
-    high_watermark: int
-    log_start_offset: int
+    end_offset: int  # of what may be read now: the high watermark, or the last stable offset
     is_at_end: bool
+    is_starved: bool = False  # nothing came, though more is there: the answer had no room for it
+
+
+class Fetched(NamedTuple):
+    chunks: dict[int, Chunk]
+    troubles: dict[int, KafkaError]  # partitions that could not be read now, and why
 
 
 class Reader:
@@ -64,50 +83,112 @@ class Reader:
         position: Position,
         *,
         partition_bytes: int,
+        answer_bytes: int = FETCH_BYTES_MAX,
         wait_ms: int = 0,
         records_max: int | None = None,
         is_committed: bool = False,
-    ) -> dict[int, Chunk]:
-        """One answer for each partition, from its offset in `position` on.
+    ) -> Fetched:
+        """One answer for each partition, from its offset in `position` on, or why there is none.
 
-        A partition whose leader cannot be asked is left out. OFFSET_OUT_OF_RANGE moves the
-        position to where the log begins now.
+        Partitions are asked for in the order of `position`: the first of each leader is never
+        starved. OFFSET_OUT_OF_RANGE moves the position to where the log begins or ends now.
         """
+        troubles: dict[int, KafkaError] = {}
+        sent: list[tuple[Connection, int, Position]] = []
+        for leader, wanted in self._by_leader(topic, position, troubles).items():
+            try:
+                connection = self._client.broker(leader)
+                version = connection.version_of(ApiKey.FETCH, highest=TOPIC_ID_VERSION - 1)
+                fields = _request(
+                    topic, wanted, partition_bytes, answer_bytes, wait_ms, is_committed
+                )
+                connection.send(ApiKey.FETCH, fields, version=version)
+            except KafkaError as error:
+                troubles.update(dict.fromkeys(wanted, error))
+            else:
+                sent.append((connection, version, wanted))
+        answers: list[FetchedPartition] = []
+        for connection, version, wanted in sent:
+            try:
+                frame = connection.receive(extra_wait_ms=wait_ms)
+                response = parse_fetch_response(version, frame.data, frame.body_start)
+                if response.error_code != ErrorCode.NONE:
+                    raise KafkaError(
+                        code_of(response.error_code), code_of(response.error_code).name
+                    )
+            except KafkaError as error:
+                troubles.update(dict.fromkeys(wanted, error))
+                continue
+            answers += [
+                found
+                for answered in response.topics
+                if answered.topic == topic
+                for found in answered.partitions
+                if found.partition in wanted
+            ]
+        chunks: dict[int, Chunk] = {}
+        for found in answers:
+            try:
+                chunks[found.partition] = self._chunk(
+                    topic, found, position[found.partition], records_max, is_committed
+                )
+            except KafkaError as error:
+                troubles[found.partition] = error
+        for partition in position.keys() - chunks.keys() - troubles.keys():
+            troubles[partition] = Unreachable("Its leader left it out of the answer.")
+        if troubles:
+            self._client.forget_topic(topic)
+        return Fetched(chunks, troubles)
+
+    def ends(self, topic: str, partitions: Iterable[int], *, is_committed: bool) -> Position:
+        """Where the given partitions end now; those that nobody leads now are left out."""
+        troubles: dict[int, KafkaError] = {}
+        by_leader = self._by_leader(topic, dict.fromkeys(partitions, 0), troubles)
+        ends: Position = {}
+        for wanted in by_leader.values():
+            try:
+                ends.update(self._offsets(topic, wanted, LATEST, is_committed=is_committed))
+            except KafkaError as error:
+                troubles.update(dict.fromkeys(wanted, error))
+        if troubles:
+            self._client.forget_topic(topic)
+        return ends
+
+    def _by_leader(
+        self, topic: str, position: Position, troubles: dict[int, KafkaError]
+    ) -> dict[int, Position]:
         by_leader: dict[int, Position] = defaultdict(dict)
         for partition, offset in position.items():
-            by_leader[self._client.leader(topic, partition)][partition] = offset
-        sent: list[tuple[Connection, int, Position]] = []
-        for leader, wanted in by_leader.items():
-            connection = self._client.broker(leader)
-            version = connection.version_of(ApiKey.FETCH, highest=TOPIC_ID_VERSION - 1)
-            fields = _request(topic, wanted, partition_bytes, wait_ms, is_committed)
-            connection.send(ApiKey.FETCH, fields, version=version)
-            sent.append((connection, version, wanted))
-        chunks: dict[int, Chunk] = {}
-        for connection, version, wanted in sent:
-            frame = connection.receive(extra_wait_ms=wait_ms)
-            response = parse_fetch_response(version, frame.data, frame.body_start)
-            for answered in response.topics:
-                for found in answered.partitions:
-                    chunks[found.partition] = self._chunk(
-                        topic, found, wanted[found.partition], records_max
-                    )
-        return chunks
+            try:
+                by_leader[self._client.leader(topic, partition)][partition] = offset
+            except KafkaError as error:
+                troubles[partition] = error
+                if error.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                    # Whom to ask about the others cannot be found out either.
+                    troubles.update(dict.fromkeys(position, error))
+                    return {}
+        return by_leader
 
-    def forget(self, topic: str) -> None:
-        """Ask for the leaders of a topic anew."""
-        self._client.forget_topic(topic)
+    def _offsets(
+        self, topic: str, partitions: Iterable[int], at: int, *, is_committed: bool
+    ) -> Position:
+        wanted = {TopicPartition(topic, partition): at for partition in partitions}
+        found = list_offsets(self._client, wanted, is_read_committed=is_committed, timeout_ms=0)
+        return {key.partition: answer.offset for key, answer in found.items()}
 
     def _chunk(
-        self, topic: str, answer: FetchedPartition, offset: int, records_max: int | None
+        self,
+        topic: str,
+        answer: FetchedPartition,
+        offset: int,
+        records_max: int | None,
+        is_committed: bool,
     ) -> Chunk:
         code = code_of(answer.error_code)
-        start = answer.log_start_offset
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return Chunk([], max(start, 0), answer.high_watermark, start, False)
+            return self._within_range(topic, answer.partition, offset)
         if code is not ErrorCode.NONE:
-            self._client.forget_topic(topic)
-            raise KafkaError(code, f"Partition {answer.partition}: {code.name}")
+            raise KafkaError(code, code.name)
         records: list[Record] = []
         next_offset = offset
         for record, following in read_batches(answer, offset):
@@ -116,12 +197,26 @@ class Reader:
                     break
                 records.append(record)
             next_offset = following
-        is_at_end = next_offset >= answer.high_watermark
-        return Chunk(records, next_offset, answer.high_watermark, start, is_at_end)
+        end = answer.last_stable_offset if is_committed else answer.high_watermark
+        is_at_end = next_offset >= end
+        is_starved = next_offset == offset and not is_at_end
+        return Chunk(records, next_offset, end, is_at_end, is_starved)
+
+    def _within_range(self, topic: str, partition: int, offset: int) -> Chunk:
+        """Where the log begins or ends now; Kafka tells no offsets with its error."""
+        start = self._offsets(topic, [partition], EARLIEST, is_committed=False)[partition]
+        end = self._offsets(topic, [partition], LATEST, is_committed=False)[partition]
+        moved = min(max(offset, start), end)
+        return Chunk([], moved, end, moved == end)
 
 
 def _request(
-    topic: str, position: Position, partition_bytes: int, wait_ms: int, is_committed: bool
+    topic: str,
+    position: Position,
+    partition_bytes: int,
+    answer_bytes: int,
+    wait_ms: int,
+    is_committed: bool,
 ) -> Mapping[str, object]:
     partitions = [
         {
@@ -138,7 +233,7 @@ def _request(
         "replica_id": -1,
         "max_wait": wait_ms,
         "min_bytes": 1,
-        "max_bytes": FETCH_BYTES_MAX,
+        "max_bytes": answer_bytes,
         "isolation_level": int(is_committed),
         "session_id": 0,
         "session_epoch": _SESSIONLESS_EPOCH,

@@ -11,7 +11,9 @@ const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 // --- Pulse: one stream per visible tab says when the cluster was looked at again. Hidden tabs
-// close theirs, as a browser opens only six connections to a server.
+// close theirs, as a browser opens only six connections to a server. A console that is gone is told:
+// a page that merely stood still would look as if all were well.
+const LOST_AFTER_MS = 3000;
 customElements.define("live-pulse", class extends HTMLElement {
   connectedCallback() {
     this.onVisible = () => (document.hidden ? this.close() : this.open());
@@ -25,9 +27,23 @@ customElements.define("live-pulse", class extends HTMLElement {
   open() {
     if (this.source) return;
     this.source = new EventSource(this.getAttribute("src"));
+    this.source.addEventListener("open", () => this.found());
     this.source.addEventListener("tick", () => document.body.dispatchEvent(new CustomEvent("tick")));
+    this.source.addEventListener("error", () => {
+      this.losing ??= setTimeout(() => this.tell(true), LOST_AFTER_MS);
+      // A browser gives up on an answer that is no stream; a console that starts again may send one.
+      if (this.source?.readyState === EventSource.CLOSED) {
+        this.source = null;
+        setTimeout(() => { if (!document.hidden) this.open(); }, LOST_AFTER_MS);
+      }
+    });
   }
-  close() { this.source?.close(); this.source = null; }
+  close() { this.source?.close(); this.source = null; clearTimeout(this.losing); this.losing = null; }
+  found() { clearTimeout(this.losing); this.losing = null; this.tell(false); }
+  tell(isLost) {
+    one(".banner", this).hidden = !isLost;
+    document.body.toggleAttribute("data-lost", isLost);
+  }
 });
 
 // --- Times: absolute in the reader's zone (or UTC), relative where it says so.
@@ -62,9 +78,18 @@ function showTimes(root = document) {
   }
 }
 function showZone() {
-  const label = one("[data-zone-label]");
-  if (label) label.textContent = zone();
+  for (const label of all("[data-zone-label]")) label.textContent = zone() === "utc" ? "UTC" : "local";
   showTimes();
+}
+// A time without a zone means the one that the page shows; the server is told which that is.
+const BARE_TIME = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$/;
+function withZone(text) {
+  const bare = text.trim();
+  if (!BARE_TIME.test(bare)) return text;
+  const whole = bare.length === 10 ? `${bare}T00:00` : bare.replace(" ", "T");
+  if (zone() === "utc") return `${whole}Z`;
+  const minutes = -new Date(whole).getTimezoneOffset();
+  return `${whole}${minutes < 0 ? "-" : "+"}${two(Math.floor(Math.abs(minutes) / 60))}:${two(Math.abs(minutes) % 60)}`;
 }
 
 // --- Charts: uPlot over the history that the console keeps.
@@ -132,7 +157,7 @@ customElements.define("time-chart", class extends HTMLElement {
       ],
       series: [{}, ...this.history.series.map((series, index) => {
         const colour = css(`--chart-${index % 5 + 1}`);
-        return { label: series.label, stroke: colour, width: 1.6, points: { show: false }, fill: index === 0 ? colour + "1c" : undefined, spanGaps: true };
+        return { label: series.label, stroke: colour, width: 1.6, points: { show: false }, fill: index === 0 ? colour + "1c" : undefined, spanGaps: false };
       })],
       hooks: { setCursor: [(plot) => this.point(plot)] },
     };
@@ -157,90 +182,141 @@ customElements.define("time-chart", class extends HTMLElement {
   }
 });
 
-// --- Live tail: rows as they are written, at most as many as can be watched.
+// --- Live tail: rows as they are written, each of them drawn, at most as many as can be watched.
+// Rows come five times a second and are drawn over the frames between; what a browser is too slow to
+// draw, or a hidden tab does not, is counted as skipped. While it runs, only as many as a screen
+// holds are in the page, as what nobody sees costs frames; those before them come back when it stops.
 const TAIL_ROWS_MAX = 500;
+const TAIL_ROW_PX = 29;
+const TAIL_WAITING_MAX = 1000;
+const TAIL_SPREAD_MS = 180;
 customElements.define("live-tail", class extends HTMLElement {
   connectedCallback() {
     this.button = one("[data-tail-toggle]", this);
     this.label = one("[data-tail-label]", this);
     this.status = one("[data-tail-status]", this);
+    this.said = one("[data-tail-said]", this);
+    this.trouble = one("[data-tail-trouble]", this);
     this.body = one("[data-tail-rows]", this);
     this.button.addEventListener("click", () => this.toggle());
     this.button.setAttribute("aria-pressed", "false");
-    this.seen = 0; this.shown = 0; this.skipped = 0; this.recent = []; this.waiting = []; this.older = [];
+    this.seen = 0; this.drawn = 0; this.skipped = 0;
+    this.recent = [];
+    this.waiting = []; // oldest first
+    this.older = []; // newest first
+    this.onVisible = () => {
+      if (!this.isOn) return;
+      if (document.hidden) this.disconnect(); else this.connect();
+    };
+    document.addEventListener("visibilitychange", this.onVisible);
   }
-  disconnectedCallback() { this.stop(); }
+  disconnectedCallback() {
+    document.removeEventListener("visibilitychange", this.onVisible);
+    this.stop();
+  }
   toggle() { this.isOn ? this.stop() : this.start(); }
   start() {
     this.isOn = true;
-    const address = new URL(this.getAttribute("src"), location.href);
-    if (this.cursor) address.searchParams.set("cursor", this.cursor);
-    else this.body.textContent = "";
-    this.source = new EventSource(address);
-    this.source.addEventListener("records", (event) => this.take(event.data));
-    this.source.addEventListener("trouble", (event) => { this.status.textContent = event.data; });
-    this.source.addEventListener("error", () => this.reconnect());
+    if (!this.cursor) this.body.textContent = "";
+    one(".no-rows", this.body)?.remove();
+    this.classList.add("running");
     this.button.setAttribute("aria-pressed", "true");
     this.label.textContent = "Stop";
-    this.status.textContent = "waiting for messages…";
+    this.status.textContent = "connecting…";
+    this.said.textContent = "Live tail started";
     this.started = performance.now();
     const page = one("[data-page-status]", this);
     if (page) page.textContent = "";
+    this.connect();
+  }
+  connect() {
+    if (this.source) return;
+    const address = new URL(this.getAttribute("src"), location.href);
+    if (this.cursor) address.searchParams.set("cursor", this.cursor);
+    this.source = new EventSource(address);
+    this.source.addEventListener("records", (event) => this.take(event.data));
+    this.source.addEventListener("trouble", (event) => this.tellTrouble(event.data));
+    // The browser would ask again from the end; go on from where the last event left off.
+    this.source.addEventListener("error", () => {
+      this.disconnect();
+      this.tellTrouble("The console does not answer; trying again.");
+      this.again = setTimeout(() => this.connect(), 1000);
+    });
+  }
+  disconnect() {
+    clearTimeout(this.again);
+    this.source?.close();
+    this.source = null;
   }
   stop() {
     if (!this.isOn) return;
     this.isOn = false;
-    clearTimeout(this.again);
-    this.source?.close();
-    this.source = null;
+    this.disconnect();
+    cancelAnimationFrame(this.frame);
+    this.frame = null;
+    this.draw(this.waiting.splice(0));
+    this.classList.remove("running");
     for (const row of this.older) showTimes(row);
-    this.body.append(...this.older);
-    this.older = [];
+    this.body.append(...this.older.splice(0));
     this.button.setAttribute("aria-pressed", "false");
     this.label.textContent = "Resume";
+    this.tellTrouble("");
     this.tell(true);
+    this.said.textContent = `Live tail stopped: ${this.status.textContent}`;
   }
-  reconnect() {
-    // The browser would ask again from the end; go on from where the last event left off.
-    if (!this.isOn || !this.cursor) return;
-    this.source?.close();
-    this.source = null;
-    clearTimeout(this.again);
-    this.again = setTimeout(() => this.start(), 1000);
+  tellTrouble(text) {
+    if (this.trouble.textContent === text) return;
+    this.trouble.textContent = text;
+    this.trouble.hidden = !text;
+    if (text) this.said.textContent = text;
   }
   take(data) {
     const line = data.indexOf("\n");
-    const [passed, shown, skipped, cursor] = data.slice(0, line).split(" ");
-    this.seen += +passed; this.shown += +shown; this.skipped += +skipped; this.cursor = cursor;
+    const [passed, , skipped, cursor] = data.slice(0, line).split(" ");
+    this.tellTrouble("");
+    this.seen += +passed; this.skipped += +skipped; this.cursor = cursor;
     const now = performance.now();
     this.recent.push([now, +passed]);
     while (this.recent.length && now - this.recent[0][0] > 3000) this.recent.shift();
-    // A tab that was busy or hidden parses only what will stay on the page.
-    this.waiting.unshift([data.slice(line + 1), +shown]);
-    let rows = 0;
-    this.waiting = this.waiting.filter(([, count]) => (rows += count) - count < TAIL_ROWS_MAX);
-    if (!this.frame) this.frame = requestAnimationFrame(() => this.paint());
-  }
-  paint() {
-    this.frame = null;
     const template = document.createElement("template");
-    template.innerHTML = this.waiting.map(([html]) => html).join("");
-    this.waiting = [];
-    // While it runs, only what a screen holds is in the page: drawing what nobody sees costs frames.
-    const room = Math.ceil(innerHeight / 33) + 4;
-    const rows = [...template.content.children];
-    const fresh = rows.slice(0, room);
-    for (const row of fresh) showTimes(row);
-    const surplus = [...this.body.children].slice(room - fresh.length);
+    template.innerHTML = data.slice(line + 1); // escaped by the server
+    this.waiting.push(...[...template.content.children].reverse());
+    this.drop(this.waiting.length - TAIL_WAITING_MAX);
+    if (!this.frame) { this.painted = now; this.frame = requestAnimationFrame((at) => this.paint(at)); }
+    if (!this.seen) this.status.textContent = "waiting for messages…";
+  }
+  drop(count) {
+    if (count <= 0) return;
+    this.waiting.splice(0, count);
+    this.skipped += count;
+  }
+  paint(at) {
+    this.frame = null;
+    const share = Math.min(1, Math.max(0.05, (at - this.painted) / TAIL_SPREAD_MS));
+    this.painted = at;
+    const count = Math.min(this.room(), Math.ceil(this.waiting.length * share));
+    this.draw(this.waiting.splice(0, count));
+    if (this.waiting.length) this.frame = requestAnimationFrame((next) => this.paint(next));
+    if (this.seen) this.tell(false);
+  }
+  room() { return Math.ceil(innerHeight / TAIL_ROW_PX) + 2; }
+  draw(rows) {
+    for (const row of rows) showTimes(row);
+    this.body.prepend(...rows.reverse());
+    this.drawn += rows.length;
+    const surplus = [...this.body.children].slice(this.room());
     for (const row of surplus) row.remove();
-    this.body.prepend(...fresh);
-    this.older.unshift(...rows.slice(room), ...surplus);
-    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - room);
-    this.tell(false);
+    this.older.unshift(...surplus);
+    this.older.length = Math.min(this.older.length, TAIL_ROWS_MAX - this.body.children.length);
   }
   tell(isStopped) {
     const now = performance.now();
-    if (!isStopped && this.told && now - this.told < 400) return;
+    clearTimeout(this.telling);
+    if (!isStopped && this.told && now - this.told < 400) {
+      // The last of a burst is told as well.
+      this.telling = setTimeout(() => { if (this.isOn) this.tell(false); }, 400);
+      return;
+    }
     this.told = now;
     const span = Math.max(1, Math.min(3, (now - this.started) / 1000));
     const rate = Math.round(this.recent.reduce((sum, [, count]) => sum + count, 0) / span);
@@ -282,7 +358,10 @@ customElements.define("copy-button", class extends HTMLElement {
   connectedCallback() {
     const button = one("button", this);
     button?.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(one("template", this).content.textContent);
+      // A payload that is shown in part is copied whole.
+      const address = this.getAttribute("src");
+      const text = address ? await (await fetch(address)).text() : one("template", this).content.textContent;
+      await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = "Copy"; }, 1200);
     });
@@ -311,8 +390,8 @@ const palette = {
     list.textContent = "";
     results.forEach((found, index) => {
       const item = document.createElement("li");
+      item.id = `palette-${index}`;
       item.setAttribute("role", "option");
-      item.setAttribute("aria-selected", String(index === 0));
       const link = document.createElement("a");
       link.href = found.href;
       link.tabIndex = -1;
@@ -325,6 +404,8 @@ const palette = {
       item.append(link);
       list.append(item);
     });
+    one("#palette-input").setAttribute("aria-expanded", String(results.length > 0));
+    this.choose(0);
   },
   open() {
     const dialog = one("#palette");
@@ -335,14 +416,19 @@ const palette = {
     input.focus();
     this.search("");
   },
+  choose(index) {
+    const input = one("#palette-input");
+    const items = all("#palette-list li");
+    items.forEach((item, at) => item.setAttribute("aria-selected", String(at === index)));
+    if (!items.length) return input.removeAttribute("aria-activedescendant");
+    input.setAttribute("aria-activedescendant", items[index].id);
+    items[index].scrollIntoView({ block: "nearest" });
+  },
   move(step) {
     const items = all("#palette-list li");
     if (!items.length) return;
     const at = items.findIndex((item) => item.getAttribute("aria-selected") === "true");
-    items[at]?.setAttribute("aria-selected", "false");
-    const next = items[(at + step + items.length) % items.length];
-    next.setAttribute("aria-selected", "true");
-    next.scrollIntoView({ block: "nearest" });
+    this.choose((at + step + items.length) % items.length);
   },
   go() {
     const link = one('#palette-list li[aria-selected="true"] a');
@@ -352,8 +438,7 @@ const palette = {
 
 function toggleTheme() {
   const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
   remembered.set("theme", root.dataset.theme);
   document.dispatchEvent(new Event("themechange"));
 }
@@ -370,6 +455,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Enter") { event.preventDefault(); palette.go(); }
     return;
   }
+  if (remembered.get("shortcuts") === "off") return;
   if (event.target.closest?.("input, textarea, select, dialog[open]")) return;
   if (isGoing) {
     isGoing = false;
@@ -393,6 +479,10 @@ document.addEventListener("keydown", (event) => {
   if (action) { event.preventDefault(); action(); }
 });
 
+function blank(row) {
+  all("input", row).forEach((input) => { input.value = ""; });
+  all("select", row).forEach((select) => { select.selectedIndex = 0; });
+}
 document.addEventListener("click", (event) => {
   const at = (selector) => event.target.closest(selector);
   if (at("[data-palette]")) palette.open();
@@ -404,19 +494,20 @@ document.addEventListener("click", (event) => {
   else if (at("[data-add-header]")) {
     const list = one("[data-headers]");
     const row = list.lastElementChild.cloneNode(true);
-    all("input", row).forEach((input) => { input.value = ""; });
+    blank(row);
     list.append(row);
     one("input", row).focus();
   } else if (at("[data-remove-header]")) {
     const row = at(".pair");
     if (row.parentElement.children.length > 1) row.remove();
-    else all("input", row).forEach((input) => { input.value = ""; });
+    else blank(row);
   } else {
     const row = at("[data-records] tbody > tr[data-offset]");
     if (row && !at("a") && !String(getSelection())) toggleRecord(row);
   }
 });
 document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-shortcuts]")) remembered.set("shortcuts", event.target.checked ? "on" : "off");
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   if (event.target.matches("[data-begin]"))
     for (const label of all("[data-only]", event.target.form)) label.hidden = label.dataset.only !== event.target.value;
@@ -435,6 +526,9 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const isAiming = performance.now() - pointed < 800 && event.detail.elt.matches(":hover") && one("[data-rows]", event.detail.elt);
   if (document.hidden || isAiming) event.preventDefault();
 });
+document.addEventListener("htmx:configRequest", (event) => {
+  for (const field of all("[data-time]", event.detail.elt)) event.detail.parameters[field.name] = withZone(field.value);
+});
 // A page that is being left takes no further answers: one of them might load it again.
 let isLeaving = false;
 document.addEventListener("htmx:beforeOnLoad", (event) => {
@@ -445,12 +539,14 @@ addEventListener("pageshow", () => { isLeaving = false; });
 // Empty fields have no place in an address that people share.
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-messages-form]")) return;
+  for (const field of all("[data-time]", event.target)) field.value = withZone(field.value);
   for (const field of event.target.elements)
     if (field.name && (field.value === "" || (field.name === "from" && field.value === "newest") || (field.name === "size" && field.value === "50") || field.closest("[hidden]"))) field.disabled = true;
 });
 addEventListener("pageshow", () => all("[data-messages-form] :disabled").forEach((field) => { field.disabled = false; }));
 setInterval(() => showTimes(), 5000);
 showZone();
+one("[data-shortcuts]").checked = remembered.get("shortcuts") !== "off";
 // --- Settings: narrow the list while typing.
 function narrow() {
   const input = one("[data-narrow]");

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from ottla.console.context import ConsoleContext
 from ottla.console.errors import BadRequestError
@@ -36,6 +35,28 @@ _NOT_FOUND_CODES = frozenset(
 )
 
 
+# The cluster answers, and will not do what was asked: another question is needed, not patience.
+_REFUSED_CODES = frozenset(
+    {
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
 class KeptFiles(StaticFiles):
     """Static files, kept for ever by browsers: their addresses carry the hash of their content."""
 
@@ -45,7 +66,7 @@ class KeptFiles(StaticFiles):
         return response
 
 
-def create_app(settings: ConsoleSettings) -> Starlette:
+def create_app(settings: ConsoleSettings) -> ASGIApp:
     """The console as an ASGI application; its life begins and ends with the application's."""
     console = ConsoleContext(settings)
 
@@ -71,7 +92,6 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecurityMiddleware, rules=rules)],
         exception_handlers={
             BadRequestError: _on_bad_request,
             FilterError: _on_bad_request,
@@ -82,7 +102,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
         lifespan=lifespan,
     )
     app.state.console = console
-    return app
+    return SecurityMiddleware(app, rules)
 
 
 async def _on_bad_request(request: Request, error: Exception) -> Response:
@@ -91,7 +111,8 @@ async def _on_bad_request(request: Request, error: Exception) -> Response:
 
 async def _on_kafka_error(request: Request, error: Exception) -> Response:
     code = getattr(error, "code", None)
-    return _answer(request, 404 if code in _NOT_FOUND_CODES else 502, str(error))
+    status = 404 if code in _NOT_FOUND_CODES else 422 if code in _REFUSED_CODES else 502
+    return _answer(request, status, str(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -9,10 +9,13 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 
 from ottla.console.errors import BadRequestError
+from ottla.console.numbers import integer
+from ottla.console.resets import PARTITIONS_MAX
+from ottla.console.seeking import PAGE_SIZES
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
-FIELDS_MAX = 1_000
-PAGE_SIZES = (50, 100, 200, 500)
+# The moves of a reset, and a few fields beside them.
+FIELDS_MAX = PARTITIONS_MAX + 100
 
 Row = TypeVar("Row")
 
@@ -43,28 +46,6 @@ async def read_form(request: Request) -> dict[str, list[str]]:
 def first(form: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:
     values = form.get(name)
     return values[0] if values else default
-
-
-def integer(
-    text: str | None,
-    what: str,
-    *,
-    default: int | None = None,
-    least: int = 0,
-    most: int = 2**63 - 1,
-) -> int:
-    """A number within bounds; BadRequestError names what it is."""
-    if not text:
-        if default is None:
-            raise BadRequestError(f"{what} is missing.")
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        raise BadRequestError(f"{what} is not a whole number.") from None
-    if not least <= value <= most:
-        raise BadRequestError(f"{what} must be between {least} and {most}.")
-    return value
 
 
 class Listing(NamedTuple, Generic[Row]):

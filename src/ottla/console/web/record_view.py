@@ -15,6 +15,7 @@ from ottla.console.payloads import (
     Piece,
     decode_head,
     describe,
+    glimpse,
     hex_rows,
     json_pieces,
 )
@@ -42,7 +43,12 @@ class PayloadView(NamedTuple):
     pieces: list[Piece] | None
     text: str | None
     rows: list[HexRow]
-    is_cut: bool
+    is_cut: bool  # whether there is more than is shown
+
+    @property
+    def is_text_whole(self) -> bool:
+        """Whether `text` is all of it."""
+        return self.payload.size <= SHOWN_BYTES_MAX
 
 
 def row_of(record: Record) -> RecordRow:
@@ -50,8 +56,8 @@ def row_of(record: Record) -> RecordRow:
         record.partition,
         record.offset,
         record.timestamp_ms,
-        describe(record.key),
-        describe(record.value),
+        glimpse(record.key),
+        glimpse(record.value),
         len(record.headers),
     )
 
@@ -64,8 +70,10 @@ def payload_view(data: bytes | None) -> PayloadView:
         rows = hex_rows(data)
         return PayloadView(payload, None, None, rows, len(rows) * 16 < len(data))
     text = decode_head(data[:SHOWN_BYTES_MAX]) or ""
-    pieces = json_pieces(text) if payload.kind == "json" else None
-    return PayloadView(payload, pieces, text, [], len(data) > SHOWN_BYTES_MAX)
+    pieces = json_pieces(data.decode()) if payload.kind == "json" else None
+    if pieces is not None:
+        return PayloadView(payload, pieces.shown, text, [], pieces.is_cut)
+    return PayloadView(payload, None, text, [], len(data) > SHOWN_BYTES_MAX)
 
 
 def json_object(topic: str, record: Record) -> dict[str, Any]:

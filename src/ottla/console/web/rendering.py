@@ -21,15 +21,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ottla.console.context import ConsoleContext
+from ottla.console.digest import DISK_USED_BAD, DISK_USED_WARN
+from ottla.console.graph import NODE_HEIGHT, NODE_WIDTH
 from ottla.console.history import sparkline
 from ottla.console.kafka.model import REBALANCING_STATES
+from ottla.console.web.navigation import SECTIONS
 
 PACKAGE = Path(str(files("ottla.console")))
 STATIC = PACKAGE / "static"
 
-# The templates that others extend; their blocks are parts of those pages too.
-_PAGE_FRAME = "base.html"
-_FRAMES = ("_topic_frame.html", _PAGE_FRAME)
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -66,7 +66,7 @@ def byte_size(value: int | None) -> str:
 
 
 def per_second(value: float | None) -> str:
-    """A rate: 1,234/s, 0.5/s; a dash where nothing moves."""
+    """A rate: 1,234/s, 0.5/s; a dash where it is not known."""
     if not value:
         return "0/s" if value is not None else "–"
     if value < 9.95:
@@ -161,7 +161,15 @@ def environment() -> Environment:
         row_id=row_id,
         sparkline=sparkline,
     )
-    env.globals.update(asset=asset, query=query)
+    env.globals.update(
+        asset=asset,
+        query=query,
+        sections=SECTIONS,
+        node_width=NODE_WIDTH,
+        node_height=NODE_HEIGHT,
+        disk_used_warn=DISK_USED_WARN,
+        disk_used_bad=DISK_USED_BAD,
+    )
     # Blocks are rendered alone too, where an import at the top of a template would not be run.
     env.globals["ui"] = env.get_template("_macros.html").module
     return env
@@ -180,6 +188,22 @@ def context_of(request: Request) -> ConsoleContext:
     return console
 
 
+def frame_values(console: ConsoleContext) -> dict[str, Any]:
+    """What the frame of every page shows; nothing of it is asked for, all of it is known."""
+    sampler = console.sampler
+    return {
+        "checks": console.digest.checks,
+        "csrf_token": console.csrf_token,
+        "is_read_only": console.settings.is_read_only,
+        "cluster_id": sampler.view.metadata.cluster_id,
+        "bootstrap": console.settings.bootstrap_servers,
+        "trouble": sampler.view.trouble,
+        "known_at": sampler.view.offsets_at,
+        "stale_s": sampler.stale_s,
+        "has_looked": bool(sampler.looks),
+    }
+
+
 def page(
     request: Request,
     template: str,
@@ -189,41 +213,29 @@ def page(
     status: int = 200,
 ) -> HTMLResponse:
     """A page; when the page itself asks for its moving part, only that."""
-    console = context_of(request)
-    sampler = console.sampler
+    address = request.url
     known = {
-        "request_path": request.url.path,
-        "here": f"{request.url.path}?{request.url.query}"
-        if request.url.query
-        else request.url.path,
-        "checks": console.digest.checks,
+        "here": f"{address.path}?{address.query}" if address.query else address.path,
         "section": section,
-        "csrf_token": console.csrf_token,
-        "is_read_only": console.settings.is_read_only,
-        "cluster_id": sampler.view.metadata.cluster_id,
-        "bootstrap": console.settings.bootstrap_servers,
-        "trouble": sampler.view.trouble,
-        "is_stale": sampler.is_stale,
-        "has_looked": bool(sampler.looks),
+        **frame_values(context_of(request)),
         **values,
     }
     target = request.headers.get("hx-target", "")
     if target.startswith("live"):
-        return _part(template, target, known)
+        if target in environment().get_template(template).blocks:
+            return part(template, target, known)
+        return reload_page()  # what the page showed is gone
     return HTMLResponse(environment().get_template(template).render(known), status)
 
 
-def _part(template: str, target: str, known: Mapping[str, Any]) -> HTMLResponse:
-    """The block of a page that stands in the element of the same name.
+def part(template: str, block: str, values: Mapping[str, Any]) -> HTMLResponse:
+    """The block of a template that stands in the element of the same name."""
+    found = environment().get_template(template)
+    return HTMLResponse("".join(found.blocks[block](found.new_context(dict(values)))))
 
-    A page that no longer has that part (a topic that is gone) is loaded anew.
-    """
-    # What tells of a topic cannot be told of one that is gone; the frame of every page can.
-    frames = (_PAGE_FRAME,) if template in ("missing.html", "error.html") else _FRAMES
-    for name in (template, *frames):
-        found = environment().get_template(name)
-        if target in found.blocks:
-            return HTMLResponse("".join(found.blocks[target](found.new_context(dict(known)))))
+
+def reload_page() -> HTMLResponse:
+    """Has the page that asked for a part of itself load anew."""
     return HTMLResponse("", 200, headers={"hx-refresh": "true"})
 
 

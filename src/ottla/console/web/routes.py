@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route
 
 from ottla.console.web.after import Handler, after_first_look
+from ottla.console.web.exporting import export
 from ottla.console.web.pages import (
     cluster,
     groups,
@@ -22,7 +23,7 @@ _PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/topics", topics.create),
     ("GET", "/topics/{topic}", messages.messages),
     ("GET", "/topics/{topic}/record", messages.record),
-    ("GET", "/topics/{topic}/export", messages.export),
+    ("GET", "/topics/{topic}/export", export),
     ("GET", "/topics/{topic}/tail", messages.tail),
     ("GET", "/topics/{topic}/partitions", topic.partitions),
     ("POST", "/topics/{topic}/partitions", topic.add_partitions),
@@ -37,12 +38,15 @@ _PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/groups/reset", groups.reset),
     ("POST", "/groups/delete", groups.delete),
     ("GET", "/brokers", cluster.brokers),
-    ("GET", "/brokers/{broker_id:int}", cluster.broker),
-    ("POST", "/brokers/{broker_id:int}", cluster.change_broker_config),
+    ("GET", "/brokers/{broker_id}", cluster.broker),
+    ("POST", "/brokers/{broker_id}", cluster.change_broker_config),
     ("GET", "/quorum", cluster.quorum),
     ("GET", "/transactions", cluster.transactions),
     ("GET", "/pipelines", pipelines.pipelines),
-    ("GET", "/pulse", live.pulse),
+    ("GET", "/live/pulse", live.pulse),
+    ("GET", "/live/state", live.state),
+    ("GET", "/live/topics/{topic}", live.topic_head),
+    ("GET", "/live/groups", live.group_head),
 )
 
 

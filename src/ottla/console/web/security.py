@@ -69,7 +69,7 @@ def refusal(rules: Rules, method: str, headers: Mapping[str, str]) -> tuple[int,
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return 403, "Changes are taken from the console's own pages only."
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and not is_own_origin(rules, origin, headers.get("host", "")):
         return 403, "Changes are taken from the console's own pages only."
     if rules.is_read_only:
         return 403, "This console is read-only."
@@ -86,6 +86,19 @@ def host_name(host: str) -> str:
         return ""
 
 
+def is_own_origin(rules: Rules, origin: str, host: str) -> bool:
+    """Whether a page is the console's: at the host that was asked, or one that was allowed.
+
+    A proxy may ask for another host than the browser did, which then is the one in the origin.
+    """
+    try:
+        parts = urlsplit(origin)
+        name = (parts.hostname or "").lower()
+    except ValueError:
+        return False
+    return parts.netloc.lower() == host.lower() or name in rules.allowed_hosts
+
+
 def is_allowed_host(rules: Rules, host: str) -> bool:
     """Whether a name is one that was meant. An address cannot be rebound by DNS."""
     if host in LOOPBACK_NAMES or host in rules.allowed_hosts:
@@ -100,15 +113,18 @@ def is_allowed_host(rules: Rules, host: str) -> bool:
 
 
 class SecurityMiddleware:
-    """Refuses, and adds the headers that every answer carries."""
+    """Refuses, and adds the headers that every answer carries.
+
+    It stands outside of the application: the answer to a defect needs them most of all.
+    """
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self._app = app
+        self.app = app
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         began, cpu_began = perf_counter(), process_time()
 
@@ -126,7 +142,7 @@ class SecurityMiddleware:
         request_headers = Headers(scope=scope)
         refused = refusal(self._rules, scope["method"], request_headers)
         if refused is None:
-            await self._app(scope, receive, send_with_headers)
+            await self.app(scope, receive, send_with_headers)
             return
         status, sentence = refused
         response: Response = (

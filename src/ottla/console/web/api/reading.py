@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ottla.console.errors import BadRequestError
+from ottla.console.hanging import OLDER_DEFAULT, find_hanging
 from ottla.console.history import History
 from ottla.console.kafka.questions import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.console.numbers import PARTITION_MAX, integer
+from ottla.console.partitions import PartitionRow, partition_rows
 from ottla.console.records import format_position
 from ottla.console.sampler import CLUSTER_SERIES
-from ottla.console.seeking import seek
-from ottla.console.web.pages.groups import lag_rows
-from ottla.console.web.pages.messages import ask_of
-from ottla.console.web.pages.pipelines import known_pipelines
+from ottla.console.seeking import Ask, parse_duration_ms, seek
+from ottla.console.web.api.spec import as_json, partitions_as_json
+from ottla.console.web.navigation import SECTIONS
+from ottla.console.web.parameters import read_body
 from ottla.console.web.record_view import json_object
 from ottla.console.web.rendering import context_of, query
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 RESULTS_MAX = 12
 SERIES_MAX = 20
-_PAGES = (
-    ("Overview", "/"),
-    ("Topics", "/topics"),
-    ("Groups", "/groups"),
-    ("Brokers", "/brokers"),
-    ("Quorum", "/quorum"),
-    ("Transactions", "/transactions"),
-    ("Pipelines", "/pipelines"),
-)
 
 
 def known_topic(request: Request) -> str:
@@ -49,15 +45,28 @@ def known_group(request: Request) -> str:
     return group_id
 
 
+def known_broker(request: Request) -> str:
+    broker_id = integer(str(request.path_params["broker_id"]), "The broker", most=PARTITION_MAX)
+    if broker_id not in context_of(request).sampler.view.metadata.brokers:
+        raise HTTPException(404, f"There is no broker {broker_id}.")
+    return str(broker_id)
+
+
 async def token(request: Request) -> Response:
     return JSONResponse({"token": context_of(request).csrf_token})
 
 
 async def health(request: Request) -> Response:
     console = context_of(request)
-    checks = [check._asdict() for check in console.digest.checks]
-    is_reachable = bool(console.sampler.looks) and console.sampler.view.trouble is None
-    return JSONResponse({"is_reachable": is_reachable, "checks": checks})
+    sampler = console.sampler
+    return JSONResponse(
+        {
+            "is_reachable": bool(sampler.looks) and sampler.view.trouble is None,
+            "trouble": sampler.view.trouble,
+            "stale_s": sampler.stale_s,
+            "checks": as_json(console.digest.checks),
+        }
+    )
 
 
 async def cluster(request: Request) -> Response:
@@ -77,33 +86,32 @@ async def cluster(request: Request) -> Response:
 
 
 async def topics(request: Request) -> Response:
-    rows = context_of(request).digest.topics.values()
-    return JSONResponse({"topics": [row._asdict() for row in rows]})
+    return JSONResponse({"topics": as_json(list(context_of(request).digest.topics.values()))})
 
 
 async def topic(request: Request) -> Response:
     console = context_of(request)
     name = known_topic(request)
-    view = console.sampler.view
-    partitions = [
+    rows = await partition_rows(console.questions, console.sampler, name)
+    return JSONResponse(
         {
-            **partition._asdict(),
-            "start_offset": view.start_offsets.get((name, partition.number)),
-            "high_watermark": view.end_offsets.get((name, partition.number)),
-            "size_bytes": view.sizes.get((name, partition.number)),
-            "rate": console.sampler.partition_rates.get((name, partition.number), 0.0),
+            **as_json(console.digest.topics[name]),
+            "partitions": [_partition(row) for row in rows],
+            "groups": as_json(console.digest.groups_of_topic(name)),
         }
-        for partition in view.metadata.topics[name].partitions
-    ]
-    groups = [row._asdict() for row in console.digest.groups_of_topic(name)]
-    found = {**console.digest.topics[name]._asdict(), "partitions": partitions, "groups": groups}
-    return JSONResponse(found)
+    )
+
+
+def _partition(row: PartitionRow) -> dict[str, Any]:
+    fields = as_json(row)
+    return {**fields.pop("partition"), **fields}
 
 
 async def messages(request: Request) -> Response:
     console = context_of(request)
     name = known_topic(request)
-    found = await seek(console.questions, console.sampler.view.metadata, name, ask_of(request))
+    ask = Ask.of(request.query_params)
+    found = await seek(console.questions, console.sampler.view.metadata, name, ask)
     page = await console.readers.page(found)
     return JSONResponse(
         {
@@ -111,27 +119,38 @@ async def messages(request: Request) -> Response:
             "scanned": page.scanned,
             "is_complete": page.is_complete,
             "next_cursor": format_position(page.position) or None,
+            "unread": [
+                {"partition": partition, "reason": reason}
+                for partition, reason in sorted(page.troubles.items())
+            ],
         }
     )
 
 
+async def message(request: Request) -> Response:
+    console = context_of(request)
+    name = known_topic(request)
+    partition = integer(request.path_params["partition"], "The partition", most=PARTITION_MAX)
+    offset = integer(request.path_params["offset"], "The offset")
+    found = await console.readers.record(name, partition, offset)
+    if found is None:
+        raise HTTPException(404, "There is no message at that offset.")
+    return JSONResponse(json_object(name, found))
+
+
 async def topic_configs(request: Request) -> Response:
     entries = await context_of(request).questions.configs(TOPIC_RESOURCE, known_topic(request))
-    return JSONResponse({"configs": [entry._asdict() for entry in entries]})
+    return JSONResponse({"configs": as_json(entries)})
 
 
 async def broker_configs(request: Request) -> Response:
     console = context_of(request)
-    broker_id = str(request.path_params["broker_id"])
-    if not broker_id.isdecimal() or int(broker_id) not in console.sampler.view.metadata.brokers:
-        raise BadRequestError(f"There is no broker {broker_id}.")
-    entries = await console.questions.configs(BROKER_RESOURCE, broker_id)
-    return JSONResponse({"configs": [entry._asdict() for entry in entries]})
+    entries = await console.questions.configs(BROKER_RESOURCE, known_broker(request))
+    return JSONResponse({"configs": as_json(entries)})
 
 
 async def groups(request: Request) -> Response:
-    rows = context_of(request).digest.groups.values()
-    return JSONResponse({"groups": [row._asdict() for row in rows]})
+    return JSONResponse({"groups": as_json(list(context_of(request).digest.groups.values()))})
 
 
 async def group(request: Request) -> Response:
@@ -140,64 +159,74 @@ async def group(request: Request) -> Response:
     description = await console.describe_group(group_id)
     members = [
         {
-            **member._asdict(),
-            "assignment": _partitions(member.assignment),
-            "target": None if member.target is None else _partitions(member.target),
+            **as_json(member),
+            "assignment": partitions_as_json(member.assignment),
+            "target": None if member.target is None else partitions_as_json(member.target),
         }
         for member in description.members
     ]
-    partitions = [row._asdict() for row in lag_rows(console, group_id, description)]
-    found = console.digest.groups[group_id]._asdict()
-    return JSONResponse({**found, "members": members, "partitions": partitions})
+    return JSONResponse(
+        {
+            **as_json(console.digest.groups[group_id]),
+            "assignor": description.assignor,
+            "epoch": description.epoch,
+            "members": members,
+            "partitions": as_json(console.digest.partitions_of_group(group_id, description)),
+        }
+    )
 
 
 async def brokers(request: Request) -> Response:
     console = context_of(request)
-    directories = console.sampler.view.log_directories
     return JSONResponse(
         {
-            "brokers": [row._asdict() for row in console.digest.brokers],
-            "log_directories": [one._asdict() for one in directories],
+            "brokers": as_json(console.digest.brokers),
+            "log_directories": as_json(console.sampler.view.log_directories),
         }
     )
 
 
 async def quorum(request: Request) -> Response:
-    found = await context_of(request).questions.quorum()
-    return JSONResponse(
-        {
-            **found._asdict(),
-            "voters": [one._asdict() for one in found.voters],
-            "observers": [one._asdict() for one in found.observers],
-        }
-    )
+    return JSONResponse(as_json(await context_of(request).questions.quorum()))
 
 
 async def transactions(request: Request) -> Response:
     console = context_of(request)
-    found = await console.questions.transactions(console.sampler.view.metadata)
+    told = await console.transactions.transactions(console.sampler.view.metadata)
+    found = [
+        {**as_json(one), "partitions": partitions_as_json(one.partitions)} for one in told.found
+    ]
+    return JSONResponse({"transactions": found, "silent_brokers": _silent(told.troubles)})
+
+
+async def hanging_transactions(request: Request) -> Response:
+    console = context_of(request)
+    found = await find_hanging(
+        console.transactions,
+        console.sampler.view.metadata,
+        now_ms=int(time.time() * 1000),
+        age_ms_min=parse_duration_ms(request.query_params.get("older", OLDER_DEFAULT)),
+    )
     return JSONResponse(
         {
-            "transactions": [
-                {**one._asdict(), "partitions": _partitions(one.partitions)} for one in found
-            ]
+            "hanging": as_json(found.found),
+            "partition_count": found.partition_count,
+            "untold_count": found.untold_count,
+            "silent_brokers": _silent(found.troubles),
         }
     )
+
+
+def _silent(troubles: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [{"broker_id": broker, "reason": why} for broker, why in sorted(troubles.items())]
 
 
 async def pipelines(request: Request) -> Response:
-    rows = await known_pipelines(context_of(request))
-    return JSONResponse(
-        {
-            "pipelines": [
-                {**row._asdict(), "queries": [one._asdict() for one in row.queries]} for row in rows
-            ]
-        }
-    )
+    return JSONResponse({"pipelines": as_json(context_of(request).digest.pipelines)})
 
 
 async def events(request: Request) -> Response:
-    return JSONResponse({"events": [one._asdict() for one in context_of(request).sampler.events]})
+    return JSONResponse({"events": as_json(list(context_of(request).sampler.events))})
 
 
 async def history(request: Request) -> Response:
@@ -236,8 +265,8 @@ async def search(request: Request) -> Response:
             entry = {"name": name, "kind": kind, "href": href}
             found.append((not folded.startswith(wanted), rank, entry))
 
-    for label, href in _PAGES:
-        offer(label, "page", href, 0 if not wanted else 2)
+    for section in SECTIONS:
+        offer(section.label, "page", section.href, 0 if not wanted else 2)
     for name in view.metadata.topics:
         offer(name, "topic", f"/topics/{name}", 1)
     for group_id in view.groups:
@@ -246,14 +275,8 @@ async def search(request: Request) -> Response:
     return JSONResponse({"results": [entry for _, _, entry in found[:RESULTS_MAX]]})
 
 
-def _partitions(found: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    return [{"topic": topic, "partition": partition} for topic, partition in found]
-
-
 async def json_body(request: Request) -> dict[str, Any]:
     """The object in the body."""
-    from ottla.console.web.parameters import read_body
-
     try:
         document = json.loads(await read_body(request) or b"{}")
     except (ValueError, RecursionError):

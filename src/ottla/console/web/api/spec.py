@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -55,6 +55,11 @@ def nullable(schema: Schema) -> Schema:
     return {**schema, "type": [schema["type"], "null"]}
 
 
+def mapping(values: Schema) -> Schema:
+    """An object whose names are not known beforehand."""
+    return {"type": "object", "additionalProperties": values}
+
+
 def array(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
@@ -77,14 +82,32 @@ def query(
     return Parameter(name, "query", schema or text(), about, is_required)
 
 
-def schema_of(row: type) -> Schema:
-    """The schema of a NamedTuple, from its annotations; what is nested is an array of anything."""
-    fields = {}
-    for name, hint in get_type_hints(row).items():
-        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        schema = _SCHEMAS.get(kinds[0], lambda: {"type": "array", "items": {}})()
-        fields[name] = nullable(schema) if type(None) in kinds else schema
-    return record(**fields)
+def schema_of(row: type, **own: Schema) -> Schema:
+    """The schema of a NamedTuple as `as_json` writes it; `own` are fields that it does not."""
+    fields = {name: own.get(name) or _schema(hint) for name, hint in get_type_hints(row).items()}
+    return record(**{**fields, **own})
+
+
+def as_json(value: object) -> Any:
+    """A row as JSON: what has names is an object, whatever it holds."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: as_json(one) for name, one in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [as_json(one) for one in value]
+    return value
+
+
+def _schema(hint: Any) -> Schema:
+    if isinstance(hint, UnionType):
+        (kind,) = (one for one in get_args(hint) if one is not type(None))
+        return nullable(_schema(kind))
+    if get_origin(hint) in (list, tuple):
+        return array(_schema(get_args(hint)[0]))
+    if hint in _SCHEMAS:
+        return _SCHEMAS[hint]()
+    if get_origin(hint) is dict:
+        return {"type": "object"}
+    return schema_of(hint)
 
 
 _SCHEMAS: dict[object, Callable[[], Schema]] = {
@@ -93,3 +116,9 @@ _SCHEMAS: dict[object, Callable[[], Schema]] = {
     bool: boolean,
     str: text,
 }
+
+PARTITION = record(topic=text(), partition=integer())
+
+
+def partitions_as_json(found: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": partition} for topic, partition in found]

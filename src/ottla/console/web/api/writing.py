@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ottla.console.errors import BadRequestError
-from ottla.console.kafka.questions import TOPIC_RESOURCE
-from ottla.console.web.api.reading import json_body, known_group, known_topic
-from ottla.console.web.pages.groups import plan_reset
+from ottla.console.kafka.questions import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.console.numbers import PARTITION_MAX
+from ottla.console.resetting import plan_reset
+from ottla.console.web.api.reading import json_body, known_broker, known_group, known_topic
+from ottla.console.web.api.spec import as_json, partitions_as_json
 from ottla.console.web.rendering import context_of
-
-_OFFSET_MAX = 2**63 - 1
 
 
 async def create_topic(request: Request) -> Response:
@@ -55,7 +55,7 @@ async def produce(request: Request) -> Response:
     partition = body.get("partition")
     delivered = await console.producer.produce(
         topic,
-        partition=None if partition is None else _number(body, "partition", 0, 2**31 - 1),
+        partition=None if partition is None else _number(body, "partition", 0, PARTITION_MAX),
         key=_bytes(body, "key"),
         value=_bytes(body, "value"),
         headers=[(_text(one, "key"), _bytes(one, "value")) for one in headers],
@@ -64,15 +64,33 @@ async def produce(request: Request) -> Response:
     return JSONResponse(delivered._asdict())
 
 
-async def alter_config(request: Request) -> Response:
+async def add_partitions(request: Request) -> Response:
     console = context_of(request)
     topic = known_topic(request)
     body = await json_body(request)
+    count = _number(body, "count", 1, 100_000)
+    is_dry_run = body.get("dry_run") is True
+    await console.changes.add_partitions(topic, count, is_dry_run=is_dry_run)
+    if not is_dry_run:
+        await console.changed()
+    return JSONResponse({"name": topic, "partitions": count, "is_dry_run": is_dry_run})
+
+
+async def alter_topic_config(request: Request) -> Response:
+    return await _alter_config(request, TOPIC_RESOURCE, known_topic(request))
+
+
+async def alter_broker_config(request: Request) -> Response:
+    return await _alter_config(request, BROKER_RESOURCE, known_broker(request))
+
+
+async def _alter_config(request: Request, resource_type: int, resource: str) -> Response:
+    body = await json_body(request)
     value = body.get("value")
     is_dry_run = body.get("dry_run") is True
-    await console.changes.alter_config(
-        TOPIC_RESOURCE,
-        topic,
+    await context_of(request).changes.alter_config(
+        resource_type,
+        resource,
         _text(body, "name"),
         None if value is None else str(value),
         is_dry_run=is_dry_run,
@@ -85,8 +103,9 @@ async def reset_offsets(request: Request) -> Response:
     console = context_of(request)
     group_id = known_group(request)
     body = await json_body(request)
-    moves = await plan_reset(
-        console,
+    planned = await plan_reset(
+        console.questions,
+        console.sampler.view,
         group_id,
         strategy=_text(body, "strategy"),
         amount=str(body.get("amount", "")),
@@ -96,13 +115,19 @@ async def reset_offsets(request: Request) -> Response:
     is_dry_run = body.get("dry_run") is not False
     if not is_dry_run:
         await console.changes.commit_offsets(
-            group_id, {(move.topic, move.partition): move.after for move in moves}
+            group_id, {(move.topic, move.partition): move.after for move in planned.moves}
         )
         console.sampler.note(
             "console", "warn", f"Group {group_id}: offsets were reset", group_id, "group"
         )
         await console.changed()
-    return JSONResponse({"is_dry_run": is_dry_run, "moves": [move._asdict() for move in moves]})
+    return JSONResponse(
+        {
+            "is_dry_run": is_dry_run,
+            "moves": as_json(planned.moves),
+            "untold": partitions_as_json(planned.untold),
+        }
+    )
 
 
 async def delete_group(request: Request) -> Response:

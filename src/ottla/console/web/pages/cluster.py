@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.console.hanging import find_hanging
+from ottla.console.errors import BadRequestError
+from ottla.console.hanging import OLDER_DEFAULT, find_hanging
+from ottla.console.kafka.model import OPEN_STATES
 from ottla.console.kafka.questions import BROKER_RESOURCE
-from ottla.console.web.answers import done, refused
-from ottla.console.web.parameters import first, read_form
+from ottla.console.seeking import parse_duration_ms
+from ottla.console.web.pages.settings import change_setting
 from ottla.console.web.rendering import context_of, page
 from ottla.protocol.errors import KafkaError
 
@@ -20,6 +23,7 @@ async def brokers(request: Request) -> Response:
     values = {
         "rows": console.digest.brokers,
         "directories": console.sampler.view.log_directories,
+        "directory_troubles": console.sampler.view.directory_troubles,
     }
     return page(request, "brokers.html", values, section="brokers")
 
@@ -27,13 +31,13 @@ async def brokers(request: Request) -> Response:
 async def broker(request: Request) -> Response:
     """One broker: its log directories and every setting."""
     console = context_of(request)
-    broker_id = request.path_params["broker_id"]
+    broker_id = _asked_broker(request)
     row = next((one for one in console.digest.brokers if one.broker_id == broker_id), None)
     if row is None:
         return page(
             request,
             "missing.html",
-            {"what": "broker", "name": str(broker_id), "back": "/brokers"},
+            {"what": "broker", "name": request.path_params["broker_id"], "back": "/brokers"},
             section="brokers",
             status=404,
         )
@@ -47,6 +51,7 @@ async def broker(request: Request) -> Response:
         "directories": [
             one for one in console.sampler.view.log_directories if one.broker_id == broker_id
         ],
+        "directory_troubles": {},
         "entries": entries,
         "problem": problem,
         "action": f"/brokers/{broker_id}",
@@ -54,24 +59,24 @@ async def broker(request: Request) -> Response:
     return page(request, "broker.html", values, section="brokers")
 
 
+def _asked_broker(request: Request) -> int | None:
+    """The broker of the address, if it is one of the cluster's."""
+    asked = request.path_params["broker_id"]
+    known = context_of(request).sampler.view.metadata.brokers
+    return next((one for one in known if str(one) == asked), None)
+
+
 async def change_broker_config(request: Request) -> Response:
-    console = context_of(request)
-    broker_id = request.path_params["broker_id"]
-    form = await read_form(request)
-    name = first(form, "name")
-    value = None if "reset" in form else first(form, "value")
-    try:
-        for is_dry_run in (True,) if "check" in form else (True, False):
-            await console.changes.alter_config(
-                BROKER_RESOURCE, str(broker_id), name, value, is_dry_run=is_dry_run
-            )
-    except KafkaError as error:
-        return refused(str(error))
-    if "check" in form:
-        return done("The broker would take this value.")
-    what = f"{name} = {value}" if value is not None else f"{name} back to its default"
-    console.sampler.note("console", "info", f"Broker {broker_id}: {what}", "", "broker")
-    return done(f"{what}.", refresh=True)
+    broker_id = _asked_broker(request)
+    if broker_id is None:
+        raise HTTPException(404, "There is no such broker.")
+    return await change_setting(
+        request,
+        BROKER_RESOURCE,
+        str(broker_id),
+        subject="broker",
+        action=f"/brokers/{broker_id}",
+    )
 
 
 async def quorum(request: Request) -> Response:
@@ -85,28 +90,37 @@ async def quorum(request: Request) -> Response:
         "quorum": found,
         "problem": problem,
         "metadata": console.sampler.view.metadata,
-        "now_ms": int(time.time() * 1000),
     }
     return page(request, "quorum.html", values, section="quorum")
 
 
 async def transactions(request: Request) -> Response:
+    """Every transactional id, the open ones first; on request, those that hang."""
     console = context_of(request)
     metadata = console.sampler.view.metadata
-    found, hanging, problem = [], None, ""
-    try:
-        found = await console.questions.transactions(metadata)
-        if request.query_params.get("hanging") == "1":
-            hanging = await find_hanging(console.questions, metadata, found)
-    except KafkaError as error:
-        problem = str(error)
-    open_states = ("Ongoing", "PrepareCommit", "PrepareAbort")
-    found.sort(key=lambda one: (one.state not in open_states, one.started_ms))
+    now_ms = int(time.time() * 1000)
+    given = request.query_params
+    older = given.get("older", OLDER_DEFAULT)
+    hanging, problem = None, ""
+    if given.get("hanging") == "1":
+        try:
+            hanging = await find_hanging(
+                console.transactions,
+                metadata,
+                now_ms=now_ms,
+                age_ms_min=parse_duration_ms(older),
+            )
+        except BadRequestError as error:
+            problem = str(error)
+    told = await console.transactions.transactions(metadata)
+    found = sorted(told.found, key=lambda one: (one.state not in OPEN_STATES, one.started_ms))
     values = {
         "transactions": found,
-        "open_count": sum(one.state in open_states for one in found),
+        "open_count": sum(one.state in OPEN_STATES for one in found),
+        "troubles": told.troubles,
         "hanging": hanging,
+        "older": older,
         "problem": problem,
-        "now_ms": int(time.time() * 1000),
+        "now_ms": now_ms,
     }
     return page(request, "transactions.html", values, section="transactions")

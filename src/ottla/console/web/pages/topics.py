@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ottla.console.errors import BadRequestError
+from ottla.console.numbers import integer
 from ottla.console.web.answers import done, refused
-from ottla.console.web.parameters import first, integer, listing, read_form
+from ottla.console.web.parameters import first, listing, read_form
 from ottla.console.web.rendering import context_of, page
 from ottla.protocol.errors import KafkaError
 
