@@ -15,10 +15,20 @@ from ottla.protocol.batches import (
 )
 from ottla.protocol.ids import Offset, ProducerId
 from ottla.runtime.interfaces import Buffer
-from ottla.storage.core.producer_state import CompletedTransaction, ProducerState
+from ottla.storage.core.producer_state import (
+    Batch,
+    CompletedTransaction,
+    ProducerState,
+    last_sequence_of,
+)
 from ottla.storage.core.transaction_index import AbortedTransaction
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.segment import Segment
+
+# How far `_recall_batches` looks back: what a client may have under way lies close to the end.
+RECALLED_BATCHES_MAX = 2_000
+RECALLED_BYTES_MAX = 8 * 1024 * 1024
+_RECALLED_CHUNK_BYTES = 64 * 1024
 
 
 class Marker:
@@ -90,7 +100,8 @@ def note_completed(segment: Segment, completed: CompletedTransaction) -> None:
 def replay_segments(
     producers: ProducerState, segments: LogSegments, *, log_start_offset: int, end_offset: int
 ) -> None:
-    """Bring `producers` from its end offset up to `end_offset` by reading batch headers."""
+    """Bring what a snapshot says up to `end_offset` by reading batch headers."""
+    _recall_batches(producers, segments, log_start_offset)
     for segment in segments.from_floor(producers.end_offset):
         if segment.base_offset >= end_offset:
             break
@@ -107,3 +118,46 @@ def replay_segments(
                 else:
                     replay_data_batch(producers, header)
     producers.end_offset = Offset(end_offset)
+
+
+def _recall_batches(producers: ProducerState, segments: LogSegments, log_start_offset: int) -> None:
+    """Find the batches again that a snapshot does not name: all but the last of each producer.
+
+    `producers` is the state at its end offset, from a snapshot. The headers before that offset
+    are read backwards, a chunk at a time, until nothing is missed or it is far enough.
+    """
+    missed = {one.producer_id: one for one in producers.entries() if one.has_batches_before}
+    read, read_bytes, chunk_bytes = 0, 0, _RECALLED_CHUNK_BYTES
+    at = segments.floor_index(producers.end_offset - 1)
+    while missed and (segment := segments.at(at)) is not None:
+        end = segment.position_of(producers.end_offset)
+        end = segment.size if end is None else end
+        while missed and end > 0:
+            start = segment.offset_index.floor_position(max(end - chunk_bytes, 0))
+            headers = [header for _, header in segment.headers(start, end)]
+            for header in reversed(headers):
+                if header.last_offset < log_start_offset:
+                    return
+                entry = missed.get(ProducerId(header.producer_id))
+                if (
+                    entry is not None
+                    and not header.is_control
+                    and not entry.recall(header.producer_epoch, _batch_of(header))
+                ):
+                    del missed[entry.producer_id]
+            read, read_bytes = read + len(headers), read_bytes + end - start
+            if read >= RECALLED_BATCHES_MAX or read_bytes >= RECALLED_BYTES_MAX:
+                return
+            end, chunk_bytes = start, 2 * chunk_bytes
+        at -= 1
+
+
+def _batch_of(header: BatchHeader) -> Batch:
+    delta = header.last_offset - header.base_offset
+    return Batch(
+        header.base_sequence,
+        last_sequence_of(header.base_sequence, delta),
+        Offset(header.last_offset),
+        delta,
+        header.max_timestamp,
+    )

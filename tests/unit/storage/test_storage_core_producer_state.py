@@ -333,7 +333,8 @@ def test_a_snapshot_and_the_log_after_it_are_the_state(steps: list[Step], cut: i
         mine, theirs = reloaded.entry(producer_id), live.entry(producer_id)
         if mine is not None and theirs is not None:
             # A snapshot has one timestamp for a producer, so a marker's takes the batch's place.
-            assert [one[:4] for one in mine.batches] == [one[:4] for one in theirs.batches]
+            kept = [batch[:4] for batch in mine.batches]
+            assert [batch[:4] for batch in theirs.batches[-len(kept) :]] == kept or not kept
 
 
 @given(steps_strategy)

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
 from ottla.runtime.real import real_runtime
@@ -203,6 +204,33 @@ def test_a_batch_that_is_sent_again_after_a_start_is_known(
         again = log.append_as_leader(_batch(n), leader_epoch=9)
         assert (again.base_offset, again.is_duplicate) == (n, True)
     assert log.log_end_offset == count
+    log.close()
+
+
+def test_batches_of_many_producers_are_told_apart_after_a_start(place: Place) -> None:
+    """Each with its own pace; the last of some lie segments behind."""
+    log = place.open(clean=True)
+    written: dict[int, list[bytearray]] = {}
+    for n in range(40):
+        producer_id = n % 7 if n < 20 else n % 3
+        sent = written.setdefault(producer_id, [])
+        batch = build_batch(
+            [Record(0, 1_000 + n, None, b"x" * 100)],
+            producer_id=producer_id,
+            producer_epoch=1,
+            base_sequence=len(sent),
+        )
+        sent.append(bytearray(batch))
+        log.append_as_leader(batch, leader_epoch=0)
+    log.close()
+    log = place.open(clean=True)
+    for sent in written.values():
+        for batch in sent[-5:]:
+            assert log.append_as_leader(bytearray(batch), leader_epoch=0).is_duplicate
+        for batch in sent[:-5]:
+            with pytest.raises(KafkaError, match="Out of order"):
+                log.append_as_leader(bytearray(batch), leader_epoch=0)
+    assert log.log_end_offset == 40
     log.close()
 
 

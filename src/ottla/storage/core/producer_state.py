@@ -122,6 +122,22 @@ class ProducerEntry:
         self.last_sequence = NO_SEQUENCE
         self.is_consecutive = True
 
+    def recall(self, epoch: int, batch: Batch) -> bool:
+        """Remember a batch from before the remembered ones; whether the one before it matters."""
+        oldest = self.batches[0]
+        if batch.last_offset >= oldest.last_offset:
+            return True  # nothing new
+        follows = (batch.last_sequence + 1) & SEQUENCE_MAX == oldest.base_sequence
+        if epoch != self.epoch or batch.base_sequence == NO_SEQUENCE or not follows:
+            return False
+        self.batches.insert(0, batch)
+        return self.has_batches_before
+
+    @property
+    def has_batches_before(self) -> bool:
+        """Whether a client may send a batch again that is older than the remembered ones."""
+        return 0 < len(self.batches) < BATCHES_KEPT_MAX and self.batches[0].base_sequence > 0
+
     def duplicate_of(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
         """The remembered batch with exactly these sequences."""
         for batch in self.batches:
