@@ -22,7 +22,6 @@ ELSEWHERE = {
     "group.consumer.min.assignment.interval.ms": "config/dynamic.py: bounds of group configs",
     "group.consumer.min.heartbeat.interval.ms": "config/dynamic.py: bounds of group configs",
     "group.consumer.min.session.timeout.ms": "config/dynamic.py: bounds of group configs",
-    "inter.broker.listener.name": "config/broker_checks.py: must be advertised",
     "internal.metadata.log.segment.bytes": "config/broker.py: metadata_log_segment_bytes",
     "internal.segment.bytes": "config/topic.py: becomes segment_bytes",
     "listener.security.protocol.map": "config/listeners.py: PLAINTEXT is all there is",
