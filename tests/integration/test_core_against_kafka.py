@@ -18,7 +18,7 @@ from support.wire import Wire
 
 OVERRIDES = {"num.partitions": "2", "log.retention.ms": "-1"}
 UNKNOWN_SERVER_ERROR = -1
-HUNG_UP = "closed the connection"
+INVALID_REQUEST = 42
 
 
 class Deliberate(NamedTuple):
@@ -97,10 +97,10 @@ DELIBERATE = [
     ),
     Deliberate(
         records.isolate_in_an_unknown_way,
-        "",
-        ...,
-        HUNG_UP,
-        "Ottla hangs up on what is no request",
+        ".topics[{tag}-isolated].partitions[0].error_code",
+        UNKNOWN_SERVER_ERROR,
+        INVALID_REQUEST,
+        "Kafka trips over the level; Ottla says whose fault it is",
     ),
     Deliberate(
         records.fetch_less_than_nothing,

@@ -169,7 +169,7 @@ class Node:
 
     def produce(self, topic: str, partition: int, value: bytes) -> Any:
         with Wire(self.address) as wire:
-            batch = bytes(build_batch([Record(0, 1_000_000, None, value)]))
+            batch = bytes(build_batch([Record(0, int(time.time() * 1000), None, value)]))
             return wire.produce(topic, batch, partition=partition)
 
     def read_all(self, topic: str, partition: int) -> list[bytes | None]:
@@ -235,9 +235,11 @@ def test_a_full_disk_refuses_writes_and_takes_them_again_once_there_is_room(node
     time.sleep(6)
     assert write() == ErrorCode.KAFKA_STORAGE_ERROR
     assert node.leaders("t") == {0: (0, 7), 1: (0, 7)}
+    (warning,) = json.loads(node.page("/readyz"))["warnings"].values()
+    assert "No space left" in warning
     ballast.unlink()
     assert write() == ErrorCode.NONE
-    assert json.loads(node.page("/readyz")) == {"status": "ready"}
+    assert json.loads(node.page("/readyz"))["status"] == "ready"
     node.kill()
     node.start()
     assert node.read_all("t", full) == written
