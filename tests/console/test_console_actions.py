@@ -404,7 +404,7 @@ def test_a_hanging_transaction_is_found_and_told(watched: WatchedPage, world: Wo
 
 
 def test_times_are_in_the_zone_that_the_page_shows(browser: Browser, world: World) -> None:
-    create_topics(world.bootstrap, {"zoned": 1})
+    create_topics(world.bootstrap, {"zoned": 1}, **{"retention.ms": "-1"})
     noon_ms = int(datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Prague")).timestamp() * 1000)
     producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, **QUIET})
     for minutes in (-1, 0, 1):

@@ -93,7 +93,7 @@ def test_every_question_of_the_api_answers_as_it_is_described(client: httpx.Clie
 def test_reading_leaves_no_group_behind_and_since_reads_nothing_older(
     world: World, client: httpx.Client
 ) -> None:
-    create_topics(world.bootstrap, {"since": 1})
+    create_topics(world.bootstrap, {"since": 1}, **{"retention.ms": "-1"})
     write(world, "since", 400, timestamp=1_000_000_000_000)
     write(world, "since", 3, timestamp=1_700_000_000_000)
     before = groups(world)
