@@ -25,10 +25,10 @@ from ottla.storage.core.transaction_index import AbortedTransaction
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.segment import Segment
 
-# How far `_recall_batches` looks back: what a client may have under way lies close to the end.
-RECALLED_BATCHES_MAX = 2_000
-RECALLED_BYTES_MAX = 8 * 1024 * 1024
-_RECALLED_CHUNK_BYTES = 64 * 1024
+# How many batch headers are read to recall those of one producer, and of all: a tenth of a second.
+RECALL_NEARBY_MAX = 5_000
+RECALL_MAX = 50_000
+_RECALL_CHUNK_BYTES = 64 * 1024
 
 
 class Marker:
@@ -123,33 +123,43 @@ def replay_segments(
 def _recall_batches(producers: ProducerState, segments: LogSegments, log_start_offset: int) -> None:
     """Find the batches again that a snapshot does not name: all but the last of each producer.
 
-    `producers` is the state at its end offset, from a snapshot. The headers before that offset
-    are read backwards, a chunk at a time, until nothing is missed or it is far enough.
+    `producers` is the state at its end offset, from a snapshot. Those that a client had under way
+    together lie close together, so the headers before each last batch are read backwards, the
+    newest first, until nothing is missed or it is far enough.
     """
     missed = {one.producer_id: one for one in producers.entries() if one.has_batches_before}
-    read, read_bytes, chunk_bytes = 0, 0, _RECALLED_CHUNK_BYTES
-    at = segments.floor_index(producers.end_offset - 1)
-    while missed and (segment := segments.at(at)) is not None:
-        end = segment.position_of(producers.end_offset)
-        end = segment.size if end is None else end
-        while missed and end > 0:
-            start = segment.offset_index.floor_position(max(end - chunk_bytes, 0))
-            headers = [header for _, header in segment.headers(start, end)]
-            for header in reversed(headers):
-                if header.last_offset < log_start_offset:
-                    return
-                entry = missed.get(ProducerId(header.producer_id))
-                if (
-                    entry is not None
-                    and not header.is_control
-                    and not entry.recall(header.producer_epoch, _batch_of(header))
-                ):
-                    del missed[entry.producer_id]
-            read, read_bytes = read + len(headers), read_bytes + end - start
-            if read >= RECALLED_BATCHES_MAX or read_bytes >= RECALLED_BYTES_MAX:
+    read, before = 0, int(producers.end_offset)
+    for entry in sorted(missed.values(), key=lambda one: one.batches[-1].last_offset, reverse=True):
+        before = min(before, entry.batches[-1].last_offset)
+        read_max = min(read + RECALL_NEARBY_MAX, RECALL_MAX)
+        while entry.producer_id in missed and before > log_start_offset and read < read_max:
+            headers = _headers_before(segments, before)
+            if not headers:
                 return
-            end, chunk_bytes = start, 2 * chunk_bytes
+            for header in reversed(headers):
+                found = missed.get(ProducerId(header.producer_id))
+                if (
+                    found is not None
+                    and not header.is_control
+                    and header.last_offset >= log_start_offset
+                    and not found.recall(header.producer_epoch, _batch_of(header))
+                ):
+                    del missed[found.producer_id]
+            read, before = read + len(headers), headers[0].base_offset
+        missed.pop(entry.producer_id, None)
+
+
+def _headers_before(segments: LogSegments, offset: int) -> list[BatchHeader]:
+    """Some of the batches that end before the one with `offset` begins, in their order."""
+    at = segments.floor_index(offset - 1)
+    while (segment := segments.at(at)) is not None:
+        end = segment.position_of(offset)
+        end = segment.size if end is None else end
+        start = segment.offset_index.floor_position(max(end - _RECALL_CHUNK_BYTES, 0))
+        if end:
+            return [header for _, header in segment.headers(start, end)]
         at -= 1
+    return []
 
 
 def _batch_of(header: BatchHeader) -> Batch:

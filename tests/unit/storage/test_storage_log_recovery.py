@@ -12,6 +12,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.ids import TopicPartition
 from ottla.runtime.interfaces import Runtime
 from ottla.runtime.real import real_runtime
+from ottla.storage import producer_replay
 from ottla.storage.file_pool import FilePool
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.log import PartitionLog
@@ -231,6 +232,29 @@ def test_batches_of_many_producers_are_told_apart_after_a_start(place: Place) ->
             with pytest.raises(KafkaError, match="Out of order"):
                 log.append_as_leader(bytearray(batch), leader_epoch=0)
     assert log.log_end_offset == 40
+    log.close()
+
+
+def test_batches_of_a_producer_far_behind_the_end_are_known_after_a_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others went on writing after its last ones: those are not searched from the end."""
+    monkeypatch.setattr(producer_replay, "RECALL_NEARBY_MAX", 8)
+    log = place.open(clean=True)
+    for n in range(5):
+        log.append_as_leader(_batch(n), leader_epoch=0)
+    for n in range(100):
+        other = build_batch(
+            [Record(0, 1_000, None, b"x" * 100)],
+            producer_id=100 + n % 3,
+            producer_epoch=0,
+            base_sequence=n // 3,
+        )
+        log.append_as_leader(other, leader_epoch=0)
+    log.close()
+    log = place.open(clean=True)
+    for n in range(5):
+        assert log.append_as_leader(_batch(n), leader_epoch=0).is_duplicate
     log.close()
 
 
