@@ -23,13 +23,25 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from ottla.client import Client, ClientConfig, CommittedOffset, TopicPartition, committed_offsets
+from ottla.client import (
+    Client,
+    ClientConfig,
+    CommittedOffset,
+    CorruptBatch,
+    TopicPartition,
+    committed_offsets,
+)
 from ottla.protocol.api import ApiKey
-from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.batches import (
+    CRC_AT,
+    MAGIC_AT,
+    Record,
+    build_batch,
+    iter_batches,
+)
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import KafkaError
 from ottla.spark.datasource import OttlaDataSource
-from ottla.spark.decode import CorruptBatch
 from ottla.spark.options import OptionError, parse_source_options
 from ottla.spark.schema import spark_schema
 from ottla.spark.source import OttlaBatchReader, OttlaFilteringReader, OttlaStreamReader
@@ -317,17 +329,22 @@ def test_records_that_retention_took_are_missed_or_skipped(
     assert rows_of(lenient, planned) == []
 
 
-def test_a_corrupt_batch_is_named(request: pytest.FixtureRequest) -> None:
+# Bytes of the third batch: from its start, or from the end of the log.
+@pytest.mark.parametrize("place", [-1, MAGIC_AT, CRC_AT], ids=["record", "magic", "crc"])
+def test_a_corrupt_batch_is_named_at_once(place: int) -> None:
     with Cluster() as own:
         own.create_topic("broken", config=KEPT)
         fill(own, "broken", 0, 0, 30)
         own.stop()
         segment = next(own.directory.rglob("broken-0/*.log"))
         data = bytearray(segment.read_bytes())
-        data[-1] ^= 0xFF
+        starts = [position for position, _ in iter_batches(memoryview(bytes(data)))]
+        data[place if place < 0 else starts[2] + place] ^= 0xFF
         segment.write_bytes(data)
         own.start()
-        reader = batch_reader(own, subscribe="broken")
+        # Time for ever: what will be the same next time is not tried again.
+        options = {"subscribe": "broken", "kafkaConsumer.pollTimeoutMs": "1000000000"}
+        reader = batch_reader(own, **options, endingOffsets='{"broken":{"0":30}}')
         with pytest.raises(CorruptBatch, match="offset 20 of topic broken, partition 0"):
             rows_of(reader, reader.partitions())
 
