@@ -41,6 +41,7 @@ from ottla.spark.stage import (
     remove_batch,
     remove_owner,
 )
+from ottla.spark.worker_process import settle
 
 _BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -193,7 +194,7 @@ def _write(
 ) -> TaskOutput:
     from ottla.spark.sink_task import produce_rows, stage_rows  # numpy and Arrow: for tasks only
 
-    sink_process.settle()
+    settle()
     if stage is None:
         produce_rows(options, rows)
         return TaskOutput(owner, None)

@@ -6,8 +6,9 @@ import pytest
 
 from ottla.protocol.codecs import Codec
 from ottla.spark.exactly_once import MarkerMismatch, MismatchPolicy
+from ottla.spark.option_values import OptionError
 from ottla.spark.partitioner import Partitioning
-from ottla.spark.sink_errors import SinkError, mismatch
+from ottla.spark.sink_errors import mismatch
 from ottla.spark.sink_options import Field, check_columns, parse_sink_options
 
 BROKER = {"kafka.bootstrap.servers": "b:9092"}
@@ -53,25 +54,29 @@ def test_names_of_options_are_not_case_sensitive() -> None:
     assert options.partitioning is Partitioning.STICKY
 
 
-def test_a_plain_spelling_of_the_brokers_is_understood() -> None:
-    assert parse_sink_options({"bootstrap.servers": "b:7"}).client.bootstrap_servers[0].port == 7
+def test_plain_spellings_are_understood() -> None:
+    given = {"bootstrap.servers": "b:7", "compression.type": "zstd", "max.block.ms": "5"}
+    options = parse_sink_options(given)
+    assert options.client.bootstrap_servers[0].port == 7
+    assert options.codec is Codec.ZSTD
+    assert options.client.api_timeout_ms == 5  # as long as a producer may be blocked
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({}, "kafka.bootstrap.servers"),
-        ({**BROKER, "kafka.key.serializer": "x"}, "kafka.key.serializer"),
+        ({**BROKER, "kafka.key.serializer": "x"}, "key.serializer"),
         ({**BROKER, "kafka.value.serializer": "x"}, "STRING or BINARY"),
         ({**BROKER, "kafka.interceptor.classes": "x"}, "Java"),
         ({**BROKER, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
-        ({**BROKER, "delivery": "perhaps"}, "exactly_once or at_least_once"),
+        ({**BROKER, "delivery": "perhaps"}, "exactly_once, at_least_once"),
         ({**BROKER, "kafka.acks": "1"}, "at_least_once"),
         ({**BROKER, "kafka.acks": "2"}, "not one of"),
         ({**BROKER, "kafka.enable.idempotence": "false"}, "at_least_once"),
         ({**BROKER, "kafka.compression.type": "rar"}, "zstd"),
-        ({**BROKER, "kafka.batch.size": "many"}, "not a number"),
-        ({**BROKER, "kafka.max.request.size": "0"}, "from 1"),
+        ({**BROKER, "kafka.batch.size": "many"}, "not a whole number"),
+        ({**BROKER, "kafka.max.request.size": "0"}, "at least 1"),
         ({**BROKER, "markerMismatch": "ignore"}, "publish"),
         ({**BROKER, "kafka.partitioner.class": "com.example.P"}, "partition"),
         ({"kafka.bootstrap.servers": "b:x"}, "host:port"),
@@ -81,7 +86,7 @@ def test_a_plain_spelling_of_the_brokers_is_understood() -> None:
 def test_what_cannot_be_obeyed_is_refused_with_what_to_do(
     options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(OptionError, match=said):
         parse_sink_options(options)
 
 
@@ -123,7 +128,7 @@ def test_the_columns_of_sparks_own_sink_are_accepted_and_others_ignored() -> Non
 def test_columns_that_do_not_fit_are_named(
     fields: list[Field], topic: str | None, said: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(OptionError, match=said):
         check_columns(fields, topic)
 
 

@@ -9,6 +9,7 @@ from ottla.client.config import ClientConfig
 from ottla.client.errors import code_of
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.spark.option_values import GivenOptions, OptionError, client_config
 from ottla.spark.pipelines.check import Problem
 from ottla.spark.pipelines.definition import (
     Definition,
@@ -18,8 +19,6 @@ from ottla.spark.pipelines.definition import (
     Source,
     SourceKind,
 )
-from ottla.spark.sink_errors import SinkError
-from ottla.spark.sink_options import client_config
 
 _CREATE_TIMEOUT_MS = 30_000
 
@@ -64,7 +63,7 @@ def _attempt(
             _require(client, part.topic or "")
         elif part.create is not None:
             create_topic(client, part.topic or "", part.create)
-    except (KafkaError, SinkError) as error:
+    except (KafkaError, OptionError) as error:
         is_network = isinstance(error, KafkaError) and error.code is ErrorCode.NETWORK_EXCEPTION
         if is_network:
             unreachable.add(bootstrap)
@@ -72,8 +71,8 @@ def _attempt(
 
 
 def _config(part: Source | Sink, bootstrap: str) -> ClientConfig:
-    options = {name.lower(): value for name, value in part.options.items()}
-    return client_config({**options, "kafka.bootstrap.servers": bootstrap})
+    given = GivenOptions({**part.options, "kafka.bootstrap.servers": bootstrap})
+    return client_config(given.kafka_properties({}))
 
 
 def _require(client: Client, topics: str) -> None:
