@@ -70,6 +70,7 @@ class SinkOptions:
     mismatch_policy: MismatchPolicy
     write_id: str | None
     query_id: str | None
+    writer: str | None
     batch_id: int
     partitioning: Partitioning
     codec: Codec
@@ -107,6 +108,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         mismatch_policy=given.choice("markerMismatch", policies, MismatchPolicy.FAIL.value),
         write_id=given.text("writeId"),
         query_id=given.text("queryId"),
+        writer=given.text("writer"),
         batch_id=given.number_or("batchId", 0, 0),
         partitioning=_partitioning(given),
         codec=codec,

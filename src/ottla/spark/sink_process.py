@@ -14,7 +14,7 @@ from ottla.client.config import ClientConfig
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.publish import QueryPublisher
-from ottla.spark.sink_errors import SinkError
+from ottla.spark.sink_errors import SinkError, TopicMissing
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.worker_process import client_of
 
@@ -46,10 +46,10 @@ def forget_publisher(transactional_id: str) -> None:
         known[1].close()
 
 
-def token_of(stage: Path, read: Callable[[Path], str]) -> str:
-    """The token of the stage directory, read once."""
+def token_of(stage: Path, settle: Callable[[], str]) -> str:
+    """The token of the stage directory, which is settled once."""
     if stage not in _tokens or not stage.exists():
-        _tokens[stage] = read(stage)
+        _tokens[stage] = settle()
     return _tokens[stage]
 
 
@@ -82,7 +82,7 @@ def ensure_topic(config: ClientConfig, topic: str) -> None:
         asked.retrying(lambda: asked.ask(ApiKey.METADATA, fields))
         asked.retrying(lambda: asked.topic(topic), timeout_ms=_CREATION_MS_MAX)
     except KafkaError as error:
-        raise SinkError(
+        raise TopicMissing(
             f"Topic '{topic}' does not exist, and the broker does not create topics by itself: "
             f"create it first, by 'ottla topic create {topic}'."
         ) from error

@@ -2,8 +2,8 @@
 
 A task cannot publish: it may run twice, or end after its query has failed. So it leaves finished
 batches in a file that the driver can read, and says so in its commit message. A file that no commit
-message names is never read. Nothing is synced: if the machine loses power before the driver has
-published, Spark runs the tasks again.
+message names is never read, and removed by the next driver that takes the query over. Nothing is
+synced: if the machine loses power before the driver has published, Spark runs the tasks again.
 
 A few kilobytes travel in the message itself, which saves the file. Larger ones would travel through
 the JVM three times, which costs more than a file.
@@ -22,7 +22,9 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 INLINE_BYTES_MAX = 65_536
 TOKEN_NAME = ".ottla-stage"
+ABANDONED_AFTER_S = 7 * 24 * 3600  # longer than any micro-batch takes
 _SUFFIX = ".batches"
 _TOKEN_BYTES_MAX = 64
 
@@ -147,21 +150,51 @@ def _map(output: StagedOutput) -> memoryview:
     return memoryview(mapped)
 
 
-def driver_token(stage: Path) -> str:
-    """The word by which tasks know the driver's directory; written if there is none."""
+def driver_token(stage: Path, *, is_private: bool = False) -> str:
+    """The word by which tasks know the driver's directory; written if there is none.
+
+    `is_private`: nobody else may have made the directory, or read it.
+    """
     path = stage / TOKEN_NAME
     try:
-        stage.mkdir(parents=True, exist_ok=True)
+        stage.mkdir(parents=True, exist_ok=True, mode=0o700 if is_private else 0o777)
+        if is_private:
+            _make_private(stage)
         if not path.exists():
-            temporary = stage / f"{TOKEN_NAME}.{secrets.token_hex(4)}"
-            temporary.write_text(secrets.token_hex(8))
-            os.rename(temporary, path)
+            _write_once(path, secrets.token_hex(8))
         return path.read_text()[:_TOKEN_BYTES_MAX]
     except OSError as error:
         raise SinkError(
             f"The stage directory {stage} cannot be used by the driver: {error.strerror}. Name "
             "another by 'stageDirectory', one that driver and executors share."
         ) from error
+
+
+def _make_private(stage: Path) -> None:
+    """Anybody can make a directory of a known name in /tmp, and read there what rows hold."""
+    found = stage.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise SinkError(
+            f"{stage}, where tasks would leave rows, belongs to another user of this machine: name "
+            "a directory of your own by 'stageDirectory'."
+        )
+    if found.st_mode & 0o077:
+        stage.chmod(0o700)
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file whole, unless another process does so first."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    temporary.write_text(text)
+    with suppress(FileExistsError):  # theirs counts
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            with path.open("x") as file:
+                file.write(text)
+    temporary.unlink()
 
 
 def check_token(stage: Path, token: str) -> None:
@@ -177,18 +210,56 @@ def check_token(stage: Path, token: str) -> None:
         )
 
 
+def remove_unnamed(stage: Path, owner: str, batch_id: int, outputs: Iterable[StagedOutput]) -> None:
+    """Remove what failed attempts left of a query: all but the files of these outputs."""
+    named = {output.path for output in outputs}
+    for directory in _entries(stage / owner):
+        if directory.name != str(batch_id):
+            shutil.rmtree(directory, ignore_errors=True)
+            continue
+        for file in _entries(directory.path):
+            if file.path not in named:
+                Path(file.path).unlink(missing_ok=True)
+
+
+def remove_outputs(outputs: Iterable[StagedOutput]) -> None:
+    """Remove the files of outputs that will not be published."""
+    for output in outputs:
+        if output.path is not None:
+            Path(output.path).unlink(missing_ok=True)
+
+
 def remove_batch(stage: Path, owner: str, batch_id: int) -> None:
     """Remove what was staged for a micro-batch that is done, and for any before it."""
-    parent = stage / owner
-    try:
-        names = os.listdir(parent)
-    except FileNotFoundError:
-        return
-    for name in names:
-        if name.isdecimal() and int(name) <= batch_id:
-            shutil.rmtree(parent / name, ignore_errors=True)
+    for directory in _entries(stage / owner):
+        if directory.name.isdecimal() and int(directory.name) <= batch_id:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_owner(stage: Path, owner: str) -> None:
     """Remove everything that was staged for a query or a write."""
     shutil.rmtree(stage / owner, ignore_errors=True)
+
+
+def remove_abandoned(stage: Path, now_s: float) -> None:
+    """Remove what killed writes and queries that never came back left, long after."""
+    for owner in _entries(stage):
+        with suppress(FileNotFoundError):  # its owner lives, and removes it
+            if owner.is_dir(follow_symlinks=False) and now_s - _newest(owner) > ABANDONED_AFTER_S:
+                shutil.rmtree(owner, ignore_errors=True)
+
+
+def _newest(directory: os.DirEntry[str]) -> float:
+    """When anything in an owner's directory was last written."""
+    times = [directory.stat().st_mtime]
+    for batch in _entries(directory.path):
+        times += (entry.stat().st_mtime for entry in (batch, *_entries(batch.path)))
+    return max(times)
+
+
+def _entries(directory: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

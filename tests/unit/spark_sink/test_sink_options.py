@@ -1,14 +1,25 @@
 """What the options of a write mean, and which are refused."""
 
 import pickle
+import re
 
 import pytest
 
+from ottla.client.transactions import ProducerFenced
 from ottla.protocol.codecs import Codec
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import MarkerMismatch, MismatchPolicy
 from ottla.spark.option_values import OptionError
 from ottla.spark.partitioner import Partitioning
-from ottla.spark.sink_errors import mismatch
+from ottla.spark.sink_errors import (
+    FencedError,
+    Moment,
+    SinkError,
+    TopicMissing,
+    TransactionExpired,
+    explained,
+    mismatch,
+)
 from ottla.spark.sink_options import Field, check_columns, parse_sink_options
 
 BROKER = {"kafka.bootstrap.servers": "b:9092"}
@@ -142,3 +153,33 @@ def test_a_marker_that_does_not_fit_is_explained_with_the_way_out(
     assert said in text
     assert "ottla-q" in text
     assert "markerMismatch" in text
+
+
+FENCED = ProducerFenced(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED")
+AWAY = KafkaError(ErrorCode.NETWORK_EXCEPTION, "b:1 cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("error", "moment", "kind", "said"),
+    [
+        (FENCED, Moment(False, False, True), FencedError, "Nothing of this micro-batch was publ"),
+        (FENCED, Moment(False, True, True), TransactionExpired, "transaction.timeout.ms.*Nothing"),
+        (FENCED, Moment(True, True, True), TransactionExpired, "not known.*starting again finds"),
+        (FENCED, Moment(True, False, True), FencedError, "stop one of them.*not known"),
+        (AWAY, Moment(False, False, True), SinkError, "cannot be reached. Nothing of this"),
+        (AWAY, Moment(True, False, True), SinkError, "cannot be reached. Whether.*starting again"),
+        (AWAY, Moment(True, False, False), SinkError, "Whether the rows.*'writeId'"),
+        (
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0"),
+            Moment(False, False, True),
+            TopicMissing,
+            "create it.*Nothing",
+        ),
+    ],
+)
+def test_what_is_told_of_a_failure_is_what_is_known_then(
+    error: KafkaError, moment: Moment, kind: type[SinkError], said: str
+) -> None:
+    found = explained(error, "ottla-q", moment)
+    assert type(found) is kind
+    assert re.search(said, str(found)), str(found)

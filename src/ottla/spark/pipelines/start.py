@@ -168,7 +168,7 @@ def _start(
     if sink.kind is SinkKind.TOPIC and sink.output_mode == "update":
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
-        writer = writer.foreachBatch(exactly_once_batches(**options))
+        writer = writer.foreachBatch(exactly_once_batches(name="", **options))
     else:
         names = {SinkKind.TOPIC: FORMAT, SinkKind.FILES: sink.file_format}
         writer = writer.format(names.get(sink.kind, str(sink.kind))).options(**options)
