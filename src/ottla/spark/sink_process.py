@@ -18,6 +18,7 @@ from ottla.spark.sink_errors import SinkError, TopicMissing
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.worker_process import client_of
 
+_CREATION_MS_MAX = 5_000  # a broker that creates topics does so in milliseconds
 _KEPT_MAX = 64  # queries that share one process; beyond that the oldest connects anew
 
 _publishers: dict[str, tuple[SinkOptions, QueryPublisher]] = {}
@@ -60,7 +61,7 @@ def partitions_of(config: ClientConfig, topic: str) -> int:
         return len(found.topic(topic).partitions)
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SinkError(f"Topic '{topic}' cannot be described: {error}.") from error
+            raise _refused(topic, error) from error
     ensure_topic(config, topic)
     return len(found.topic(topic).partitions)
 
@@ -73,7 +74,7 @@ def ensure_topic(config: ClientConfig, topic: str) -> None:
         return
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SinkError(f"Topic '{topic}' cannot be described: {error}.") from error
+            raise _refused(topic, error) from error
     fields = {
         "topics": [{"topic_id": None, "name": topic}],
         "allow_auto_topic_creation": True,
@@ -88,4 +89,7 @@ def ensure_topic(config: ClientConfig, topic: str) -> None:
         ) from error
 
 
-_CREATION_MS_MAX = 5_000  # a broker that creates topics does so in milliseconds
+def _refused(topic: str, error: KafkaError) -> SinkError:
+    if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return TopicMissing(f"There can be no topic of the name '{topic}'.")
+    return SinkError(f"{error}.")
