@@ -13,24 +13,16 @@ from bench.brokers import BrokerProcess, Kind, Ports, free_port
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.spark.pipelines.session import LOCAL, TUNED
 from support.fault_proxy import FaultProxy
 
 BROKER_KIND = Kind(os.environ.get("OTTLA_SPARK_BROKER", "ottla"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 SPARK_SETTINGS = {
+    **TUNED,
+    **LOCAL,
     "spark.master": "local[2,4]",
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
-    ),
 }
 
 

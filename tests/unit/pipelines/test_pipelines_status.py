@@ -11,6 +11,7 @@ from ottla.spark.pipelines.load import load_pipeline
 from ottla.spark.pipelines.restarts import HEALTHY_AFTER_MS, Restarts
 from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory, all_pipelines
 from ottla.spark.pipelines.session import JavaMissing, check_java, settings_of
+from ottla.spark.pipelines.spark_options import source_options
 from ottla.spark.pipelines.status import (
     empty_query,
     graph_of,
@@ -205,3 +206,11 @@ def test_settings_are_tuned_and_the_pipelines_own_win() -> None:
     assert settings["spark.driver.memory"] == "4g"
     cluster = settings_of(definition.definition, "spark://h:7077", 8)
     assert "spark.sql.shuffle.partitions" not in cluster
+
+
+def test_each_query_has_a_group_and_a_beginning_of_its_own() -> None:
+    made = pipeline().definition
+    both = [source_options(made, made.sources[0], sink.name, "/c") for sink in made.sinks]
+    groups = [options["kafka.group.id"] for options in both]
+    assert groups == ["p-counts-lines", "p-archive-lines"]
+    assert len({options["checkpointLocation"] for options in both}) == 2
