@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -40,7 +41,10 @@ INLINE_BYTES_MAX = 65_536
 TOKEN_NAME = ".ottla-stage"
 ABANDONED_AFTER_S = 7 * 24 * 3600  # longer than any micro-batch takes
 _SUFFIX = ".batches"
+_SUFFIXES = (_SUFFIX, ".tmp")
 _TOKEN_BYTES_MAX = 64
+# A write, or the id that Spark gave a query, with the name of one of its writes.
+_OWNER = re.compile(r"write-.+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-.+)?")
 
 
 class Piece(NamedTuple):
@@ -242,18 +246,30 @@ def remove_owner(stage: Path, owner: str) -> None:
 
 
 def remove_abandoned(stage: Path, now_s: float) -> None:
-    """Remove what killed writes and queries that never came back left, long after."""
+    """Remove what killed writes and queries that never came back left, long after.
+
+    A user may name a directory that holds other things, which are older still: whatever does not
+    look like an owner's directory throughout is left alone.
+    """
     for owner in _entries(stage):
-        with suppress(FileNotFoundError):  # its owner lives, and removes it
-            if owner.is_dir(follow_symlinks=False) and now_s - _newest(owner) > ABANDONED_AFTER_S:
-                shutil.rmtree(owner, ignore_errors=True)
+        if _OWNER.fullmatch(owner.name) and owner.is_dir(follow_symlinks=False):
+            with suppress(FileNotFoundError):  # its owner lives, and removes it
+                newest_s = _newest_staged(owner)
+                if newest_s is not None and now_s - newest_s > ABANDONED_AFTER_S:
+                    shutil.rmtree(owner, ignore_errors=True)
 
 
-def _newest(directory: os.DirEntry[str]) -> float:
-    """When anything in an owner's directory was last written."""
-    times = [directory.stat().st_mtime]
-    for batch in _entries(directory.path):
-        times += (entry.stat().st_mtime for entry in (batch, *_entries(batch.path)))
+def _newest_staged(owner: os.DirEntry[str]) -> float | None:
+    """When anything was last staged in a directory; None if it holds anything else."""
+    times = [owner.stat().st_mtime]
+    for batch in _entries(owner.path):
+        if not batch.name.isdecimal() or not batch.is_dir(follow_symlinks=False):
+            return None
+        times.append(batch.stat().st_mtime)
+        for file in _entries(batch.path):
+            if not file.name.endswith(_SUFFIXES) or not file.is_file(follow_symlinks=False):
+                return None
+            times.append(file.stat().st_mtime)
     return max(times)
 
 

@@ -103,8 +103,8 @@ def test_what_is_done_is_removed_with_what_came_before(tmp_path: Path) -> None:
     remove_batch(tmp_path, "unknown", 4)
 
 
-def staged(tmp_path: Path, batch_id: int, task: str) -> StagedOutput:
-    writer = StageWriter(tmp_path / "q" / str(batch_id), task)
+def staged(tmp_path: Path, batch_id: int, task: str, owner: str = "q") -> StagedOutput:
+    writer = StageWriter(tmp_path / owner / str(batch_id), task)
     writer.add(batch(100_000))
     return writer.finish()
 
@@ -127,18 +127,34 @@ def test_what_failed_attempts_left_is_removed_and_nothing_else(tmp_path: Path) -
     remove_unnamed(tmp_path, "unknown", 4, [])
 
 
-def test_what_nobody_came_back_for_is_removed_long_after(tmp_path: Path) -> None:
+QUERY_ID = "2d129684-03bc-4508-97a5-78727a79302a"
+
+
+@pytest.mark.parametrize("owner", [QUERY_ID, f"{QUERY_ID}-totals", "write-0123456789abcdef"])
+def test_what_nobody_came_back_for_is_removed_long_after(tmp_path: Path, owner: str) -> None:
     token = driver_token(tmp_path)
-    output = staged(tmp_path, 0, "task")
+    output = staged(tmp_path, 0, "task", owner)
     written_s = Path(output.path or "").stat().st_mtime
-    for path in (tmp_path / "q", tmp_path / "q" / "0"):
+    for path in (tmp_path / owner, tmp_path / owner / "0"):
         os.utime(path, (0, 0))
     remove_abandoned(tmp_path, written_s + ABANDONED_AFTER_S - 1)
-    assert files_of(tmp_path) == [TOKEN_NAME, "q/0/task.batches"]
+    assert files_of(tmp_path) == [TOKEN_NAME, f"{owner}/0/task.batches"]
     remove_abandoned(tmp_path, written_s + ABANDONED_AFTER_S + 1)
     assert files_of(tmp_path) == [TOKEN_NAME]
     assert driver_token(tmp_path) == token
     remove_abandoned(tmp_path / "none", 0)
+
+
+def test_what_a_stage_directory_holds_besides_is_not_the_sinks_to_remove(tmp_path: Path) -> None:
+    """Somebody may name a directory where other things are, and those may be old."""
+    kept = ["letters/0/a.batches", "write-it/notes.txt", f"{QUERY_ID}/0/photo.jpg", "0/0/a.tmp"]
+    for name in kept:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "write-linked").symlink_to(tmp_path / "letters")
+    driver_token(tmp_path)
+    remove_abandoned(tmp_path, 1e12)
+    assert set(files_of(tmp_path)) == {TOKEN_NAME, *kept}
 
 
 def test_drivers_that_begin_together_have_one_token(
