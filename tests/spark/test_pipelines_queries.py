@@ -163,7 +163,6 @@ def test_every_write_of_a_foreach_batch_is_written_once(
     await_end([query.start()])  # repeats the micro-batch
     assert values_of(bootstrap, topic) == Counter([b"a", b"b"])
     assert values_of(bootstrap, f"{topic}-other") == Counter([b"a", b"b"] * 2)
-    assert [path for path in (tmp_path / "stage").rglob("*.batches")] == []
 
 
 def test_a_write_that_would_be_taken_for_a_repetition_is_refused(

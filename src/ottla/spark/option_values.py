@@ -98,13 +98,13 @@ class GivenOptions:
             raise OptionError(f"{name} is '{asked}', not one of {', '.join(choices)}")
         return choices[asked]
 
-    def duration_ms(self, name: str, default_ms: int) -> int:
-        """A time as Spark writes it: `15m`, `500ms`; a number alone is milliseconds."""
+    def duration_ms(self, name: str, default_ms: int, unit: str = "ms") -> int:
+        """A time as Spark writes it: `15m`, `500ms`; a number alone is of the given unit."""
         text = self.raw(name)
         if text is None:
             return default_ms
         match = _DURATION.fullmatch(text.strip().lower())
-        unit_ms = _DURATION_MS.get(match.group(2) or "ms") if match else None
+        unit_ms = _DURATION_MS.get(match.group(2) or unit) if match else None
         if match is None or unit_ms is None:
             raise OptionError(f"{name} is '{text}', which is not a time such as 500ms, 30s or 15m")
         return int(match.group(1)) * unit_ms

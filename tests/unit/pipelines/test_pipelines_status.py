@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -12,6 +13,7 @@ from ottla.spark.pipelines.restarts import HEALTHY_AFTER_MS, Restarts
 from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory, all_pipelines
 from ottla.spark.pipelines.session import JavaMissing, check_java, settings_of
 from ottla.spark.pipelines.spark_options import source_options
+from ottla.spark.pipelines.start import data_frames
 from ottla.spark.pipelines.status import (
     empty_query,
     graph_of,
@@ -214,3 +216,23 @@ def test_each_query_has_a_group_and_a_beginning_of_its_own() -> None:
     groups = [options["kafka.group.id"] for options in both]
     assert groups == ["p-counts-lines", "p-archive-lines"]
     assert len({options["checkpointLocation"] for options in both}) == 2
+
+
+@pytest.mark.parametrize(
+    ("timeout", "poll_timeout_ms"), [("90", "90000"), ("300s", "300000"), ("5m", "300000")]
+)
+def test_tasks_wait_for_records_as_long_as_sparks_network_may_take(
+    timeout: str, poll_timeout_ms: str
+) -> None:
+    """As Spark's own connector does."""
+    session = MagicMock()
+    session.conf = {"spark.network.timeout": timeout}
+    raw = Pipeline("p", bootstrap="b:1").source("s", topic="t").sink("o", input="s", topic="u")
+    made = raw.definition
+    data_frames(session, made, made.sinks[0])
+    told = session.readStream.format.return_value.options.call_args.kwargs
+    assert told["kafkaConsumer.pollTimeoutMs"] == poll_timeout_ms
+    session.conf = {}
+    data_frames(session, made, made.sinks[0])
+    told = session.readStream.format.return_value.options.call_args.kwargs
+    assert "kafkaConsumer.pollTimeoutMs" not in told

@@ -11,11 +11,17 @@ from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from ottla.client.config import PROPERTIES, ClientConfig
-from ottla.spark.option_values import OptionError
-from ottla.spark.options import check_batch_options, check_stream_options, parse_source_options
+from ottla.spark.option_values import GivenOptions, OptionError
+from ottla.spark.options import (
+    POLL_TIMEOUT_MS,
+    check_batch_options,
+    check_stream_options,
+    parse_source_options,
+)
 from ottla.spark.pipelines.definition import Definition, Sink, Source, SourceKind
 from ottla.spark.sink_options import parse_sink_options
 
+NETWORK_TIMEOUT = "spark.network.timeout"
 # The settings of a file that stand for an option.
 _SETTINGS = {
     "startingoffsets": "starting",
@@ -26,14 +32,26 @@ _SETTINGS = {
 
 
 def source_options(
-    definition: Definition, source: Source, sink: str, checkpoint: str | None = None
+    definition: Definition,
+    source: Source,
+    sink: str,
+    checkpoint: str | None = None,
+    network_timeout: str | None = None,
 ) -> dict[str, str]:
-    """The options of a topic as `sink` reads it; the source's own come last."""
+    """The options of a topic as `sink` reads it; the source's own come last.
+
+    `network_timeout` is the session's NETWORK_TIMEOUT, for as long as which tasks wait for records.
+    Spark does not tell it to sources in Python.
+    """
     options = {
         "kafka.bootstrap.servers": definition.bootstrap_of(source) or "",
         "subscribe": source.topic or "",
         "kafka.isolation.level": "read_committed",
     }
+    if network_timeout is not None:
+        given = GivenOptions({NETWORK_TIMEOUT: network_timeout})
+        timeout_ms = given.duration_ms(NETWORK_TIMEOUT, POLL_TIMEOUT_MS, unit="s")
+        options["kafkaConsumer.pollTimeoutMs"] = str(timeout_ms)
     if source.kind is SourceKind.TOPIC:
         options["startingOffsets"] = source.starting
         options["kafka.group.id"] = f"{definition.name}-{sink}-{source.name}"

@@ -27,7 +27,7 @@ from ottla.spark.pipelines.definition import (
 )
 from ottla.spark.pipelines.failures import failure_of
 from ottla.spark.pipelines.intervals import parse_trigger
-from ottla.spark.pipelines.spark_options import sink_options, source_options
+from ottla.spark.pipelines.spark_options import NETWORK_TIMEOUT, sink_options, source_options
 from ottla.spark.sink_batches import exactly_once_batches
 
 if TYPE_CHECKING:
@@ -140,7 +140,10 @@ def _source_frame(
         if source.schema is not None:
             reader = reader.schema(source.schema)
         return reader.load(source.path)
-    options: dict[str, Any] = source_options(definition, source, sink.name, checkpoint)
+    network_timeout = session.conf.get(NETWORK_TIMEOUT, None)
+    options: dict[str, Any] = source_options(
+        definition, source, sink.name, checkpoint, network_timeout
+    )
     if source.kind is SourceKind.TABLE:
         return _decoded(
             _newest_of_key(session.read.format(FORMAT).options(**options).load()), source
