@@ -6,7 +6,6 @@ Options are looked at when the schema is asked for, so that a wrong one fails at
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -14,8 +13,7 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.options import SourceOptions, parse_source_options
 from ottla.spark.schema import spark_schema
-
-logger = logging.getLogger(__name__)
+from ottla.spark.worker_process import tell_unknown
 
 
 class OttlaDataSource(DataSource):
@@ -53,6 +51,5 @@ class OttlaDataSource(DataSource):
 
     def _source_options(self) -> SourceOptions:
         options = parse_source_options(self.options)
-        if options.client.unused:
-            logger.warning("Not known, without effect: %s", ", ".join(options.client.unused))
+        tell_unknown(options.client)
         return options

@@ -46,7 +46,7 @@ from ottla.spark.stage import (
     remove_owner,
     remove_unnamed,
 )
-from ottla.spark.worker_process import settle
+from ottla.spark.worker_process import settle, tell_unknown
 
 _BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -166,6 +166,7 @@ def _prepare(
     parsed = parse_sink_options(options)
     fields = [Field(field.name, field.dataType.simpleString()) for field in schema.fields]
     check_columns(fields, parsed.topic)
+    tell_unknown(parsed.client)
     is_driver = TaskContext.get() is None
     if is_driver and parsed.topic is not None:
         sink_process.ensure_topic(parsed.client, parsed.topic)

@@ -8,14 +8,18 @@ process, so nothing may depend on it but speed.
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 
 from ottla.client import Client, ClientConfig
 
 _CLIENTS_MAX = 64  # clusters and ways to reach them; beyond that the oldest connects anew
 
+logger = logging.getLogger(__name__)
+
 _local = threading.local()
 _is_settled = threading.Event()
+_told: set[str] = set()
 
 
 def client_of(config: ClientConfig) -> Client:
@@ -35,3 +39,11 @@ def settle() -> None:
     if not _is_settled.is_set():
         _is_settled.set()
         gc.freeze()
+
+
+def tell_unknown(config: ClientConfig) -> None:
+    """Say which properties have no effect, each once: Spark asks for each micro-batch anew."""
+    new = sorted(set(config.unused) - _told)
+    if new:
+        _told.update(new)
+        logger.warning("Not known, without effect: %s", ", ".join(new))
