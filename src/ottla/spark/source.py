@@ -158,6 +158,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._reader: OffsetReader | None = None
         self._progress: GroupProgress | None = None
         self._initial: Offsets | None = None
+        self._is_past_initial = False  # it cannot be known any more
         self._is_available_now = False
         self._target: Offsets | None = None  # of availableNow, once it is known
         self._latest: Offsets | None = None  # when last asked for
@@ -264,13 +265,21 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def _latest_of_all(self) -> dict[str, Any]:
         """The log ends for Spark 4.1, which says neither where it is nor how much to read.
 
-        Every end carries the start if this process gave one: only the first batch heeds it.
+        It asks for the end of a first batch before it asks where that begins, and does not tell a
+        first batch from others. So every end carries where a new query would begin; only a batch
+        that begins there heeds it.
         """
-        found = self._offsets().latest(self._initial)
+        if self._initial is None and not self._is_past_initial:
+            try:
+                self._initial_offsets()
+            except OptionError as error:
+                # A new query fails by this next, when it is asked where it begins.
+                self._is_past_initial = True
+                logger.info("No new query could begin: %s", error)
+        found = self._latest = self._offsets().latest(self._latest or self._initial)
         if self._initial is None:
             return to_json(found)
-        start = initial_json(self._initial)
-        return start if found == self._initial else end_json(start, found)
+        return end_json(initial_json(self._initial), found)
 
     def _complete_start(self, begun: Offsets, end: Offsets) -> Offsets:
         """The start of every partition of `end`: one that is new starts at its first offset."""

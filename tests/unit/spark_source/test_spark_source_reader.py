@@ -694,22 +694,51 @@ def test_offsets_are_asked_for_as_often_as_the_option_says(retries: str | None, 
     assert client.asked == asked
 
 
-def test_spark_4_1_which_says_nothing_repeats_a_first_batch_from_its_start(
+def test_spark_4_1_repeats_a_first_batch_from_its_start(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    """It asks for the end first, without saying where it is."""
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingOffsets="latest")
+    kept = json.loads(json.dumps(reader.latestOffset()))  # in the offset log
+    assert values_between(reader, reader.initialOffset(), kept) == []
+    assert reader.latestOffset() == kept  # nothing new
+    reader.stop()
+    fill(cluster, topic, 0, 10, 10)
+    again = stream_reader(cluster, topic, startingOffsets="latest")
+    assert values_between(again, again.initialOffset(), kept) == []
+    following = again.latestOffset()
+    assert values_between(again, kept, following) == numbered(0, *range(10, 20))
+    again.stop()
+
+
+def test_spark_4_1_goes_on_from_an_empty_first_batch(
     cluster: Cluster, request: pytest.FixtureRequest
 ) -> None:
     topic = new_topic(cluster, request)
-    reader = stream_reader(cluster, topic, startingOffsets="latest")
-    start = reader.initialOffset()
-    assert reader.latestOffset() == start  # nothing new
     fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingOffsets="latest")
     kept = json.loads(json.dumps(reader.latestOffset()))
     reader.stop()
     fill(cluster, topic, 0, 10, 10)
     again = stream_reader(cluster, topic, startingOffsets="latest")
-    assert values_between(again, again.initialOffset(), kept) == numbered(0, *range(10))
-    following = again.latestOffset()
-    assert values_between(again, kept, following) == numbered(0, *range(10, 20))
+    # The first batch is committed: Spark does not ask where the query began.
+    assert values_between(again, kept, again.latestOffset()) == numbered(0, *range(10, 20))
     again.stop()
+
+
+def test_spark_4_1_goes_on_where_no_new_query_could_begin(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingTimestamp=str(START_MS * 2))
+    assert reader.latestOffset() == {topic: {"0": 10}}
+    assert reader.latestOffset() == {topic: {"0": 10}}
+    with pytest.raises(OptionError, match="No offset matched"):
+        reader.initialOffset()
+    reader.stop()
 
 
 def test_limits_that_spark_does_not_obey_are_told(
