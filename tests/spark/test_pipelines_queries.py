@@ -13,7 +13,7 @@ from ottla.spark import register
 from ottla.spark.pipelines import Pipeline
 from ottla.spark.pipelines.start import PlanError, _newest_of_key, await_end, start_queries
 from ottla.spark.sink_batches import exactly_once_batches
-from support.spark_runs import broker, create_topic, spark_session, values_of
+from support.spark_runs import broker, create_topic, patiently, spark_session, values_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,14 +71,18 @@ def stream_of(spark: Any, files: str, checkpoint: Path) -> Any:
     )
 
 
+def run_to_end(writer: Any) -> None:
+    patiently(lambda: await_end([writer.start()]))
+
+
 def test_a_query_is_started_in_any_thread_that_registered(
     spark: Any, bootstrap: str, topic: str, files: str, tmp_path: Path
 ) -> None:
     def run() -> None:
         register(spark)
         writer = stream_of(spark, files, tmp_path / "c").format("ottla")
-        named = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
-        await_end([writer.options(**named).start()])
+        writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic})
+        run_to_end(writer)
 
     in_a_thread(run)
     assert values_of(bootstrap, topic) == Counter([b"a", b"b"])
@@ -90,7 +94,12 @@ def test_a_pipeline_is_started_in_any_thread(
     made = Pipeline("p", bootstrap=bootstrap, trigger="available_now")
     made.source("rows", path=files, file_format="json", schema="value STRING")
     made.sink("out", input="rows", topic=topic)
-    in_a_thread(lambda: await_end(start_queries(spark, made.definition, str(tmp_path / "c"))))
+    checkpoint = str(tmp_path / "c")
+
+    def run() -> None:
+        patiently(lambda: await_end(start_queries(spark, made.definition, checkpoint)))
+
+    in_a_thread(run)
     assert values_of(bootstrap, topic) == Counter([b"a", b"b"])
 
 
@@ -102,10 +111,10 @@ def test_the_failure_of_any_query_is_seen_and_ends_the_others(
     made.sql("wrong", "SELECT raise_error(value) AS value FROM rows")
     made.sink("lasting", input="rows", topic=topic)
     made.sink("failing", input="wrong", topic=topic)
-    queries = start_queries(spark, made.definition, str(tmp_path / "c"))
+    checkpoint = str(tmp_path / "c")
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
-        await_end(queries)
-    assert not any(query.isActive for query in queries)
+        patiently(lambda: await_end(start_queries(spark, made.definition, checkpoint)))
+    assert spark.streams.active == []
 
 
 def test_what_only_spark_finds_is_told_of_its_part_before_any_query_starts(
@@ -159,8 +168,8 @@ def test_every_write_of_a_foreach_batch_is_written_once(
 
     query = stream_of(spark, files, tmp_path / "c").foreachBatch(write)
     with pytest.raises(Exception, match="between two writes"):
-        await_end([query.start()])
-    await_end([query.start()])  # repeats the micro-batch
+        run_to_end(query)
+    run_to_end(query)  # repeats the micro-batch
     assert values_of(bootstrap, topic) == Counter([b"a", b"b"])
     assert values_of(bootstrap, f"{topic}-other") == Counter([b"a", b"b"] * 2)
 
@@ -177,4 +186,4 @@ def test_a_write_that_would_be_taken_for_a_repetition_is_refused(
 
     query = stream_of(spark, files, tmp_path / "c").foreachBatch(write)
     with pytest.raises(Exception, match=r"twice under the name.*exactly_once_batches\(name="):
-        await_end([query.start()])
+        run_to_end(query)
