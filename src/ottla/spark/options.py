@@ -1,7 +1,7 @@
 """What a user asked for with `.option(...)`, in the words of Spark's own Kafka integration. Pure.
 
-Names, defaults and refusals are those of Spark's connector, so that changing `format("kafka")` to
-`format("ottla")` is all there is to do.
+Names, defaults and refusals are those of Spark's connector, so that the options of a query stay as
+they are when `format("kafka")` becomes `format("ottla")`.
 
 Options of Ottla's own are `checkpointLocation`, `commitProgress` and `filterPushdown`.
 """
