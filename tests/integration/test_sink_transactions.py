@@ -24,6 +24,7 @@ from support.spark_runs import broker, create_topic, values_of
 
 pytestmark = pytest.mark.timeout(300)
 
+KEPT = {"retention.ms": "-1"}  # records of 1970 would be taken by retention
 STEPS = (
     ApiKey.FIND_COORDINATOR,
     ApiKey.INIT_PRODUCER_ID,
@@ -47,7 +48,7 @@ class Place:
     def topic(self, partitions: int = 2) -> str:
         self._topics += 1
         name = f"topic-{self._topics}"
-        create_topic(self.bootstrap, name, partitions)
+        create_topic(self.bootstrap, name, partitions, **KEPT)
         return name
 
 
