@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,17 @@ from bench.brokers import BrokerProcess, Kind, Ports, free_port
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.spark.pipelines.session import LOCAL, TUNED
 from support.fault_proxy import FaultProxy
 
+STARTS_MAX = 5
 BROKER_KIND = Kind(os.environ.get("OTTLA_SPARK_BROKER", "ottla"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 SPARK_SETTINGS = {
+    **TUNED,
+    **LOCAL,
     "spark.master": "local[2,4]",
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
-    ),
 }
 
 
@@ -49,6 +42,19 @@ def spark_session(master: str | None = None) -> Any:
     session.sparkContext.setLogLevel("OFF")
     register(session)
     return session
+
+
+def patiently(run: Callable[[], Any]) -> Any:
+    """Spark gives a Python process of its own ten seconds to start; a busy machine may not."""
+    from pyspark.errors import PySparkException
+
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return run()
+        except PySparkException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return run()
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def run(
     metrics_port: int,
 ) -> None:
     """Run a pipeline from a TOML or Python file until it is stopped."""
-    definition = _checked(file)
+    definition = _checked(file, creates=not check)
     if check:
         click.echo(f"{definition.name}: nothing is wrong with it.")
         return
@@ -78,11 +78,11 @@ def run(
             f"{definition.name}'."
         )
     if fresh:
-        directory.remove_checkpoints()
+        _check_removable(definition, directory)
     if detach:
-        _detach(file, master, once, metrics_port, definition.name)
+        _detach(file, master, once, fresh, metrics_port, definition.name)
         return
-    _supervise(file, definition, directory, master, once, metrics_port)
+    _supervise(file, definition, directory, master, once, fresh, metrics_port)
 
 
 @pipeline.command("list", examples=("ottla pipeline list", "ottla pipeline list -o json"))
@@ -136,7 +136,7 @@ def describe(*, name: str, output: str) -> None:
 @pipeline.command("stop", examples=("ottla pipeline stop word-count",))
 @click.argument("name")
 def stop(*, name: str) -> None:
-    """Stop a pipeline after the micro-batch that it is in."""
+    """Stop a pipeline. A micro-batch under way is given up, and done again at the next start."""
     import signal
     import time
 
@@ -164,7 +164,7 @@ def logs(*, name: str, lines: int) -> None:
         click.echo(line)
 
 
-def _checked(file: str) -> Definition:
+def _checked(file: str, *, creates: bool) -> Definition:
     """The definition, with everything checked that can be without Spark."""
     from ottla.spark.pipelines.load import load_pipeline, placed
     from ottla.spark.pipelines.session import JavaMissing, check_java
@@ -173,7 +173,7 @@ def _checked(file: str) -> Definition:
 
     try:
         definition = load_pipeline(file, os.environ)
-        if problems := prepare_topics(definition):
+        if problems := prepare_topics(definition, creates=creates):
             raise PipelineError(placed(file, problems))
         check_java()
     except PipelineError as error:
@@ -183,12 +183,22 @@ def _checked(file: str) -> Definition:
     return definition
 
 
+def _check_removable(definition: Definition, directory: RunDirectory) -> None:
+    from ottla.spark.pipelines.run_directory import NotRemoved, checkpoints_of
+
+    try:
+        checkpoints_of(definition, directory)
+    except NotRemoved as error:
+        raise CliError(str(error)) from error
+
+
 def _supervise(
     file: str,
     definition: Definition,
     directory: RunDirectory,
     master: str | None,
     once: bool,
+    fresh: bool,
     metrics_port: int,
 ) -> None:
     import signal
@@ -202,6 +212,7 @@ def _supervise(
         directory,
         master=master,
         trigger="available_now" if once else None,
+        is_fresh=fresh,
         metrics_port=metrics_port,
         on_change=_print_change,
     )
@@ -215,7 +226,9 @@ def _supervise(
         raise CliError(f"The pipeline {definition.name} cannot go on: {_last_error(status)}")
 
 
-def _detach(file: str, master: str | None, once: bool, metrics_port: int, name: str) -> None:
+def _detach(
+    file: str, master: str | None, once: bool, fresh: bool, metrics_port: int, name: str
+) -> None:
     import sys
 
     from ottla.spark.pipelines.supervisor import start_detached
@@ -223,6 +236,7 @@ def _detach(file: str, master: str | None, once: bool, metrics_port: int, name: 
     command = [sys.argv[0], "pipeline", "run", file, "--metrics-port", str(metrics_port)]
     command += ["--master", master] if master else []
     command += ["--once"] if once else []
+    command += ["--fresh"] if fresh else []
     start_detached(command)
     click.echo(f"Started {name}; see 'ottla pipeline describe {name}'.")
 

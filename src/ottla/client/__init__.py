@@ -3,7 +3,7 @@
 from ottla.client.client import Client, CoordinatorType
 from ottla.client.config import Address, ClientConfig
 from ottla.client.connection import Connection
-from ottla.client.errors import Unreachable, is_retriable
+from ottla.client.errors import CorruptBatch, Unreachable, is_retriable
 from ottla.client.fetcher import Chunk, PartitionFetcher
 from ottla.client.metadata import TopicMetadata, TopicPartition
 from ottla.client.offsets import (
@@ -25,6 +25,7 @@ __all__ = [
     "CommittedOffset",
     "Connection",
     "CoordinatorType",
+    "CorruptBatch",
     "PartitionFetcher",
     "TopicMetadata",
     "TopicPartition",

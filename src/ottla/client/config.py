@@ -2,10 +2,11 @@
 
 Names are those of Apache Kafka's Java clients, so that what works there works here. The truststore
 and keystore must be PEM: Java's own formats cannot be read without Java. What this client cannot do
-is refused when the configuration is made, not when the first broker is asked.
+is refused when the configuration is made, not when the first broker is asked; of `ssl.*` and
+`sasl.*` that is whatever it does not know, because what is ignored there weakens silently.
 
-Properties that concern only parts of the Java client that do not exist here are kept out of the
-way: they are listed in `unused`, so that a caller can say so.
+Properties that concern only parts of the Java client that do not exist here have no effect. What
+not even the Java client knows is listed in `unused`, so that a caller can say so.
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,32 @@ FETCH_BYTES = 50 << 20  # Kafka's default of fetch.max.bytes
 FETCH_WAIT_MS = 500
 RESPONSE_BYTES_MAX = 1 << 30  # a stranger's port may claim any length; one batch may be large
 
+# Of Java's consumers, producers and admin clients; without effect here.
+_JAVA_ONLY = """
+acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter
+auto.offset.reset batch.size bootstrap.controllers buffer.memory client.dns.lookup
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers connections.max.idle.ms delivery.timeout.ms enable.auto.commit
+enable.idempotence enable.metrics.push exclude.internal.topics group.id group.instance.id
+group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes key.deserializer
+key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection max.poll.interval.ms
+max.poll.records max.request.size metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
+metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys
+reconnect.backoff.max.ms reconnect.backoff.ms retries sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+session.timeout.ms share.acknowledgement.mode socket.connection.setup.timeout.max.ms
+ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm transaction.timeout.ms transaction.two.phase.commit.enable
+transactional.id value.deserializer value.serializer
+"""
+_PEM_INLINE = ("ssl.keystore.key", "ssl.keystore.certificate.chain")
+_TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
@@ -70,6 +97,7 @@ class ClientConfig:
     ssl_key_location: str = ""
     ssl_key_password: str = ""
     ssl_checks_host_name: bool = True
+    ssl_protocols: tuple[str, ...] = _TLS_PROTOCOLS
     unused: tuple[str, ...] = ()
 
     @property
@@ -110,7 +138,11 @@ class ClientConfig:
         if checks not in ("true", "false"):
             raise _refused(f"check.crcs is '{checks}', not true or false")
         fields["check_crcs"] = checks == "true"
-        return cls(**fields, unused=tuple(sorted(left)))  # type: ignore[arg-type]  # by the tables
+        unknown = sorted(left.keys() - set(_JAVA_ONLY.split()))
+        for name in unknown:
+            if name.startswith(("ssl.", "sasl.")):
+                raise _refused(_why_unknown(name))
+        return cls(**fields, unused=tuple(unknown))  # type: ignore[arg-type]  # by the tables
 
 
 _TEXTS = {
@@ -119,6 +151,7 @@ _TEXTS = {
     "sasl.username": "sasl_username",
     "sasl.password": "sasl_password",
     "ssl.ca.location": "ssl_ca_location",
+    "ssl.ca.pem": "ssl_ca_pem",
     "ssl.truststore.certificates": "ssl_ca_pem",
     "ssl.key.password": "ssl_key_password",
     "ssl.certificate.location": "ssl_certificate_location",
@@ -149,6 +182,7 @@ PROPERTIES: frozenset[str] = frozenset(
         "sasl.jaas.config",
         "sasl.mechanism",
         "security.protocol",
+        "ssl.enabled.protocols",
         "ssl.endpoint.identification.algorithm",
         "ssl.keystore.location",
         "ssl.keystore.type",
@@ -203,6 +237,12 @@ def _take_security(left: dict[str, str], fields: dict[str, object]) -> None:
     _take_stores(left, fields)
     algorithm = left.pop("ssl.endpoint.identification.algorithm", "https").strip().lower()
     fields["ssl_checks_host_name"] = algorithm not in ("", "none")
+    enabled = left.pop("ssl.enabled.protocols", ",".join(_TLS_PROTOCOLS)).split(",")
+    fields["ssl_protocols"] = protocols = tuple(sorted(name.strip() for name in enabled))
+    if not protocols or not set(protocols) <= set(_TLS_PROTOCOLS):
+        raise _refused(
+            f"ssl.enabled.protocols is '{','.join(protocols)}', not of {', '.join(_TLS_PROTOCOLS)}"
+        )
 
 
 def _take_stores(left: dict[str, str], fields: dict[str, object]) -> None:
@@ -247,6 +287,14 @@ def _number(name: str, text: str, lowest: int) -> int:
     if value < lowest:
         raise _refused(f"{name} is {value}, less than {lowest}")
     return value
+
+
+def _why_unknown(name: str) -> str:
+    if name in _PEM_INLINE:
+        return f"{name} is not read; write the PEM to a file and name it by ssl.keystore.location"
+    if name.endswith(".class"):
+        return f"{name} names a Java class, which cannot run here"
+    return f"{name} is not a property that can be obeyed here; leave it out"
 
 
 def _refused(why: str) -> KafkaError:

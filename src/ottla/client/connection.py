@@ -31,6 +31,7 @@ _SOFTWARE_NAME = "ottla"
 _SOFTWARE_VERSION = "0.1"
 # Brokers answer an ApiVersions request they do not know in version 0, which lists what they know.
 _API_VERSIONS_FIRST = 3
+_TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PARTS_MAX = 512  # in one call; systems allow a thousand
 _SHORTEST_TIMEOUT_S = 0.001  # a timeout of zero would make the socket non-blocking
 
@@ -273,6 +274,8 @@ def _tls_context(config: ClientConfig) -> ssl.SSLContext:
             cafile=config.ssl_ca_location or None, cadata=config.ssl_ca_pem or None
         )
         context.check_hostname = config.ssl_checks_host_name
+        versions = [_TLS_VERSIONS[name] for name in config.ssl_protocols]
+        context.minimum_version, context.maximum_version = min(versions), max(versions)
         if config.ssl_certificate_location:
             context.load_cert_chain(
                 config.ssl_certificate_location,

@@ -4,7 +4,14 @@ Everything that goes wrong leaves the client as a `KafkaError`: with the broker'
 no broker could be asked, as `Unreachable` with the code that Apache Kafka's clients use for it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.metadata import TopicPartition
 
 RETRIABLE: frozenset[ErrorCode] = frozenset(
     {
@@ -72,8 +79,23 @@ class Unreachable(KafkaError):
         super().__init__(code, message)
 
 
+class CorruptBatch(KafkaError):
+    """Bytes of a partition that are not what a producer wrote; they will be the same next time.
+
+    A producer may send again what arrived damaged, so the code alone counts as retriable.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, offset: int, why: str) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"The batch at offset {offset} of topic {topic_partition.topic}, partition "
+            f"{topic_partition.partition}, is corrupt: {why}. Compare the replicas with 'ottla log "
+            "dump', or start reading behind it (in Spark by startingOffsets).",
+        )
+
+
 def is_retriable(error: KafkaError) -> bool:
-    return error.code in RETRIABLE
+    return error.code in RETRIABLE and not isinstance(error, CorruptBatch)
 
 
 def code_of(number: int) -> ErrorCode:

@@ -17,9 +17,8 @@ from time import monotonic
 from typing import NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.config import RESPONSE_BYTES_MAX
-from ottla.client.connection import Connection
-from ottla.client.errors import code_of, is_retriable
+from ottla.client.connection import Connection, Frame
+from ottla.client.errors import CorruptBatch, code_of, is_retriable
 from ottla.client.fetch_response import (
     TOPIC_ID_VERSION,
     AbortedTransaction,
@@ -183,19 +182,13 @@ class PartitionFetcher:
         self._sent_offset = None
         if len(frame.data) > len(self._buffer):
             self._buffer = bytearray(len(frame.data))
-        response = parse_fetch_response(frame.version, frame.data, frame.body_start)
-        self._raise_for(response.error_code)
-        answer = self._only_partition([p for t in response.topics for p in t.partitions])
+        answer = self._only_partition(frame)
         self._raise_for(answer.error_code)
-        size, next_offset = whole_batches(answer.records)
+        size, next_offset = whole_batches(self._topic_partition, answer.records)
         if not size:
             self._on_nothing_whole(answer)
         elif next_offset <= self._offset:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{self._topic_partition}: asked from offset {self._offset} on, the broker sent "
-                f"batches up to {next_offset - 1}",
-            )
+            raise self._corrupt(f"the broker sent batches up to {next_offset - 1}")
         else:
             self._offset = next_offset
             if self._end_offset is None or next_offset < self._end_offset:
@@ -211,43 +204,48 @@ class PartitionFetcher:
 
     def _on_nothing_whole(self, answer: FetchedPartition) -> None:
         if len(answer.records):
-            # Brokers send a first batch whole whatever its size, but for very old ones.
-            self._partition_bytes = min(self._partition_bytes * 2, RESPONSE_BYTES_MAX)
-        elif answer.preferred_read_replica >= 0:
+            # Brokers send a first batch whole whatever its size (KIP-74).
+            raise self._corrupt(f"the broker sent {len(answer.records)} bytes, less than it claims")
+        if answer.preferred_read_replica >= 0:
             self._replica = answer.preferred_read_replica
             self._connection = None
 
-    def _only_partition(self, answers: list[FetchedPartition]) -> FetchedPartition:
+    def _only_partition(self, frame: Frame) -> FetchedPartition:
+        try:
+            response = parse_fetch_response(frame.version, frame.data, frame.body_start)
+        except KafkaError as error:
+            raise self._corrupt(str(error)) from error
+        self._raise_for(response.error_code)
+        answers = [answer for topic in response.topics for answer in topic.partitions]
         if len(answers) == 1 and answers[0].partition == self._topic_partition.partition:
             return answers[0]
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"{self._topic_partition}: the broker answered for {len(answers)} partitions",
-        )
+        raise self._corrupt(f"the broker answered for {len(answers)} partitions")
 
     def _raise_for(self, number: int) -> None:
-        if number:
-            code = code_of(number)
+        code = code_of(number)
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            raise self._corrupt(f"the broker says so ({code.name})")
+        if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self._topic_partition} at offset {self._offset}: {code.name}")
 
+    def _corrupt(self, why: str) -> CorruptBatch:
+        return CorruptBatch(self._topic_partition, self._offset, why)
 
-def whole_batches(records: memoryview) -> tuple[int, int]:
+
+def whole_batches(topic_partition: TopicPartition, records: memoryview) -> tuple[int, int]:
     """How many bytes of `records` are whole batches, and the offset after the last of them.
 
-    Message formats before 2 and lengths that no batch can have are CORRUPT_MESSAGE.
+    CorruptBatch if a length is one that no batch can have, or the message format not the one read.
     """
     position, end = 0, len(records)
     last = -1
     unpack = _BASE_AND_LENGTH.unpack_from
     while end - position >= HEADER_BYTES:
-        length = unpack(records, position)[1]
-        if length < LENGTH_MIN or records[position + MAGIC_AT] != MAGIC:
-            base = unpack(records, position)[0]
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"The batch at offset {base} has {length} bytes and magic "
-                f"{records[position + MAGIC_AT]}; only format {MAGIC} is read",
-            )
+        base, length = unpack(records, position)
+        magic = records[position + MAGIC_AT]
+        if length < LENGTH_MIN or magic != MAGIC:
+            why = f"it has {length} bytes and message format {magic}; only format {MAGIC} is read"
+            raise CorruptBatch(topic_partition, base, why)
         following = position + LOG_OVERHEAD_BYTES + length
         if following > end:
             break

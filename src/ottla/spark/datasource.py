@@ -11,8 +11,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from ottla.spark.options import parse_source_options
+from ottla.spark.options import SourceOptions, parse_source_options
 from ottla.spark.schema import spark_schema
+from ottla.spark.worker_process import tell_unknown
 
 
 class OttlaDataSource(DataSource):
@@ -23,13 +24,12 @@ class OttlaDataSource(DataSource):
         return "ottla"
 
     def schema(self) -> StructType:
-        options = parse_source_options(self.options)
-        return spark_schema(include_headers=options.include_headers)
+        return spark_schema(include_headers=self._source_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from ottla.spark.source import OttlaBatchReader, OttlaFilteringReader
 
-        options = parse_source_options(self.options)
+        options = self._source_options()
         return (
             OttlaFilteringReader(options) if options.pushes_filters else OttlaBatchReader(options)
         )
@@ -37,7 +37,7 @@ class OttlaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ottla.spark.source import OttlaStreamReader
 
-        return OttlaStreamReader(parse_source_options(self.options))
+        return OttlaStreamReader(self._source_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from ottla.spark.sink import batch_writer
@@ -48,3 +48,8 @@ class OttlaDataSource(DataSource):
         from ottla.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _source_options(self) -> SourceOptions:
+        options = parse_source_options(self.options)
+        tell_unknown(options.client)
+        return options

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from ottla.client.errors import CorruptBatch
 from ottla.client.fetch_response import AbortedTransaction
 from ottla.client.metadata import TopicPartition
 from ottla.protocol.batches import (
@@ -33,7 +34,7 @@ from ottla.protocol.batches import (
     parse_control_key,
 )
 from ottla.protocol.codecs import decompress
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import KafkaError
 from ottla.spark import decode_kernels as kernels
 from ottla.spark.schema import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, HEADERS_TYPE
 
@@ -58,18 +59,6 @@ _REASONS = {
     kernels.BAD_MAGIC: "the batch is not of message format 2",
     kernels.BAD_COUNT: "the batch claims more records than it has bytes for",
 }
-
-
-class CorruptBatch(KafkaError):
-    """Bytes of a partition that are not what a producer wrote."""
-
-    def __init__(self, topic_partition: TopicPartition, offset: int, why: str) -> None:
-        super().__init__(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"The batch at offset {offset} of topic {topic_partition.topic}, partition "
-            f"{topic_partition.partition}, is corrupt: {why}. Compare the replicas with 'ottla log "
-            "dump', or start behind it by startingOffsets.",
-        )
 
 
 class Fetched(Protocol):

@@ -9,35 +9,16 @@ lie returns what kind and where, and leaves the words to decode.py.
 
 The kernels take plain arrays and keep nothing. An index here is never negative and always below
 the length it was checked against, so numba's own checks are off.
-
-Compiling takes seconds, so the machine code is kept in a cache beside this file, in the user's
-cache directory, or, where neither can be written, in a temporary directory.
 """
 
-import os
-import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 
-numba: Any = import_module("numba")
-_cgutils: Any = import_module("numba.core.cgutils")
-_extending: Any = import_module("numba.extending")
+from ottla.spark.native import copy_bytes, intrinsic, numba
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _make_cache_writable() -> None:
-    """numba refuses to define a cached function where no cache can be written."""
-    user_cache = os.path.expanduser("~/.cache")
-    places = (os.path.dirname(__file__), user_cache, os.path.dirname(user_cache))
-    if not numba.config.CACHE_DIR and not any(os.access(place, os.W_OK) for place in places):
-        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="ottla-numba-")
-
-
-_make_cache_writable()
 
 
 def _compiled(function: F) -> F:
@@ -102,23 +83,6 @@ _UINT32 = 0xFFFFFFFF
 _INT63 = 0x7FFFFFFFFFFFFFFF
 
 
-def _copy_typing(
-    typing: Any, target: Any, target_at: Any, source: Any, source_at: Any, size: Any
-) -> Any:
-    """memcpy between two byte arrays: a slice assignment costs three times as much."""
-    signature = numba.void(target, numba.int64, source, numba.int64, numba.int64)
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        to = context.make_array(sig.args[0])(context, builder, args[0]).data
-        of = context.make_array(sig.args[2])(context, builder, args[2]).data
-        _cgutils.raw_memcpy(
-            builder, builder.gep(to, [args[1]]), builder.gep(of, [args[3]]), args[4], 1
-        )
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
 def _byte_typing(typing: Any, source: Any, at: Any) -> Any:
     """One byte; an ordinary index would first ask whether it is negative."""
     signature = numba.int64(source, numba.int64)
@@ -131,8 +95,7 @@ def _byte_typing(typing: Any, source: Any, at: Any) -> Any:
     return signature, generate
 
 
-_copy: Any = _extending.intrinsic(_copy_typing)
-_byte: Any = _extending.intrinsic(_byte_typing)
+_byte: Any = intrinsic(_byte_typing)
 
 
 @_compiled
@@ -362,13 +325,13 @@ def decode_records(
                     key_validity[row >> 3] &= ~np.uint8(1 << (row & 7))
                     cursor[KEY_NULLS] += 1
                 elif key_size > 0:
-                    _copy(key_data, key_at, source, key, key_size)
+                    copy_bytes(key_data, key_at, source, key, key_size)
                     key_at += key_size
                 if value_length < 0:
                     value_validity[row >> 3] &= ~np.uint8(1 << (row & 7))
                     cursor[VALUE_NULLS] += 1
                 elif value_size > 0:
-                    _copy(value_data, value_at, source, value, value_size)
+                    copy_bytes(value_data, value_at, source, value, value_size)
                     value_at += value_size
                 offsets[row] = offset
                 timestamps[row] = timestamp * 1000
@@ -433,7 +396,7 @@ def decode_headers(
             empty_rows += 1
         for _ in range(counts[row]):
             length, at = _varint(source, at, end)
-            _copy(key_data, key_at, source, at, length)
+            copy_bytes(key_data, key_at, source, at, length)
             for position in range(at, at + length):
                 seen |= _byte(source, position)
             at += length
@@ -443,7 +406,7 @@ def decode_headers(
                 value_validity[header >> 3] &= ~np.uint8(1 << (header & 7))
                 nulls += 1
             else:
-                _copy(value_data, value_at, source, at, length)
+                copy_bytes(value_data, value_at, source, at, length)
                 at += length
                 value_at += length
             header += 1

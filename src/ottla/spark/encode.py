@@ -2,8 +2,8 @@
 
 Rows of one Arrow batch go to many partitions; a partition wants few, large batches. So each
 partition has an open batch that grows over Arrow batches and is handed on when it is full. A
-batch says nothing yet about who produces it: producer id, epoch and sequence are patched in by
-whoever publishes it (`claims.py`), who checks the CRC first.
+batch says nothing yet about who produces it: whoever publishes it writes producer id, epoch and
+sequence into it, and makes its CRC follow (`client/transactions.py`).
 
 Owned by one task; pure but for the clock and the consumer of batches that it is given.
 

@@ -7,44 +7,16 @@ writing records. They are handed plain numpy arrays and never allocate.
 They trust their arguments: `arrow_columns.py` makes sure that offsets lie within the data, and
 `encode.py` that the output has room for what `limit` allows.
 
-numba has no type stubs, so functions are compiled by a call and not by a decorator.
+Functions are compiled by a call, not by a decorator: numba is Any to the type checker.
 """
 
-from importlib import import_module
 from typing import Any
 
-numba: Any = import_module("numba")
-_extending: Any = import_module("numba.extending")
-_cgutils: Any = import_module("numba.core.cgutils")
+from ottla.spark.native import copy_bytes, numba
 
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_MIX = 0x5BD1E995
 _LOW_32_BITS = 0xFFFFFFFF
-
-
-def _copy_typing(
-    typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any
-) -> Any:
-    """Copy `size` bytes of `source` from `start` on to `target` at `at`: one memcpy."""
-    signature = numba.void(target, numba.int64, source, numba.int64, numba.int64)
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, at, source, start, size = arguments
-        to_pointer = context.make_array(signature.args[0])(context, builder, to).data
-        from_pointer = context.make_array(signature.args[2])(context, builder, source).data
-        _cgutils.raw_memcpy(
-            builder,
-            _cgutils.pointer_add(builder, to_pointer, at),
-            _cgutils.pointer_add(builder, from_pointer, start),
-            size,
-            1,
-        )
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-copy_bytes = _extending.intrinsic(_copy_typing)
 
 
 def _murmur2(data: Any, start: int, end: int) -> int:

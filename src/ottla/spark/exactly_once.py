@@ -90,6 +90,11 @@ class Publisher:
         self._is_known = False
         self._marker: int | None = None
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether nothing is assumed, so that the next publication asks the broker first."""
+        return not self._is_known
+
     def publish(
         self,
         store: TransactionalStore[Staged],

@@ -1,8 +1,7 @@
 """What a user asked for with `.option(...)`, in the words of Spark's own Kafka integration. Pure.
 
-Names, defaults and refusals are those of Spark's connector, so that changing `format("kafka")` to
-`format("ottla")` is all there is to do. Option names are not case-sensitive. What goes to the
-client is spelled with the prefix `kafka.`, as Spark has it, or without, as Kafka has it.
+Names, defaults and refusals are those of Spark's connector, so that the options of a query stay as
+they are when `format("kafka")` becomes `format("ottla")`.
 
 Options of Ottla's own are `checkpointLocation`, `commitProgress` and `filterPushdown`.
 """
@@ -13,18 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ottla.client import Address, ClientConfig, TopicPartition
-from ottla.client.config import PROPERTIES
+from ottla.client import ClientConfig, TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST
-from ottla.protocol.errors import KafkaError
+from ottla.spark.option_values import GivenOptions, OptionError, client_config
 
 GROUP_ID_PREFIX = "spark-kafka-source"
 POLL_TIMEOUT_MS = 120_000  # Spark's default of spark.network.timeout
-FETCH_OFFSET_RETRIES = 3
-FETCH_OFFSET_RETRY_INTERVAL_MS = 10
+FETCH_OFFSET_ATTEMPTS = 3
+FETCH_OFFSET_INTERVAL_MS = 1_000  # what Spark's code has; its documentation says 10
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
-_STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _REFUSED = {
     "auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or "
     "'latest' to specify where to start: the query itself manages which offsets are consumed.",
@@ -38,30 +35,6 @@ _REFUSED = {
     "enable.auto.commit": "The source commits no offset that it relies on.",
     "interceptor.classes": "The source always reads keys and values as byte arrays.",
 }
-_DURATION = re.compile(r"(\d+)\s*([a-z]+)?")
-_DURATION_MS = {
-    "ms": 1,
-    "millisecond": 1,
-    "milliseconds": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "second": 1_000,
-    "seconds": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "minute": 60_000,
-    "minutes": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "hours": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-    "days": 86_400_000,
-}
-
-
-class OptionError(ValueError):
-    """An option that is missing, contradictory or not understood."""
 
 
 class Subscription(Enum):
@@ -106,8 +79,8 @@ class SourceOptions:
     is_latest_if_no_offset: bool = False  # startingOffsetsByTimestampStrategy
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
-    fetch_offset_retries: int = FETCH_OFFSET_RETRIES
-    fetch_offset_retry_interval_ms: int = FETCH_OFFSET_RETRY_INTERVAL_MS
+    fetch_offset_attempts: int = FETCH_OFFSET_ATTEMPTS  # fetchOffset.numRetries
+    fetch_offset_interval_ms: int = FETCH_OFFSET_INTERVAL_MS
     partition_cache_ttl_ms: int = -1
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -122,71 +95,47 @@ class SourceOptions:
     pushes_filters: bool = False
 
 
-def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """The client properties among the options: `kafka.x`, or `x` where it is one of Kafka's."""
-    properties: dict[str, str] = {}
-    for name, value in options.items():
-        lowered = name.lower()
-        if lowered in PROPERTIES:
-            properties.setdefault(lowered, value)
-        elif lowered.startswith("kafka."):
-            properties[lowered.removeprefix("kafka.")] = value
-    for name, reason in _REFUSED.items():
-        if name in properties:
-            raise OptionError(f"Kafka option '{name}' is not supported. {reason}")
-    if not properties.get("bootstrap.servers", "").strip():
-        raise OptionError(
-            "Option 'kafka.bootstrap.servers' must be specified for configuring the Kafka client"
-        )
-    return properties
-
-
-def client_config(properties: Mapping[str, str]) -> ClientConfig:
-    try:
-        return ClientConfig.from_properties(properties)
-    except KafkaError as error:
-        raise OptionError(f"Kafka options: {error}") from error
-
-
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a read; OptionError in the words of Spark's connector where it has some."""
-    lowered = {name.lower(): value for name, value in options.items()}
-    topics = _parse_topics(lowered)
-    properties = kafka_properties(options)
+    given = GivenOptions(options)
+    topics = _parse_topics(given)
+    properties = given.kafka_properties(_REFUSED)
     group_id = properties.pop("group.id", None)
-    prefix = lowered.get("groupidprefix", GROUP_ID_PREFIX)
+    prefix = given.raw("groupIdPrefix") or GROUP_ID_PREFIX
     properties.setdefault("client.id", group_id or prefix)
-    strategy = lowered.get("startingoffsetsbytimestampstrategy", "error").lower()
-    if strategy not in ("error", "latest"):
+    strategies = {"error": False, "latest": True}
+    cache_ttl_ms = given.number_or("partition.metadata.cache.ttl.ms", -1, -1)
+    if cache_ttl_ms == 0:
         raise OptionError(
-            f"startingOffsetsByTimestampStrategy is '{strategy}', neither 'error' nor 'latest'"
+            "partition.metadata.cache.ttl.ms must be a positive number of milliseconds, or -1 to "
+            "keep nothing"
         )
     return SourceOptions(
         client=client_config(properties),
         topics=topics,
-        starting=_parse_position(lowered, "starting"),
-        ending=_parse_position(lowered, "ending"),
-        is_latest_if_no_offset=strategy == "latest",
-        fail_on_data_loss=_boolean(lowered, "failOnDataLoss", True),
-        poll_timeout_ms=_whole(lowered, "kafkaConsumer.pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
-        fetch_offset_retries=_default(
-            _whole(lowered, "fetchOffset.numRetries", 0), FETCH_OFFSET_RETRIES
+        starting=_parse_position(given, "starting"),
+        ending=_parse_position(given, "ending"),
+        is_latest_if_no_offset=given.choice(
+            "startingOffsetsByTimestampStrategy", strategies, "error"
         ),
-        fetch_offset_retry_interval_ms=_default(
-            _whole(lowered, "fetchOffset.retryIntervalMs", 0), FETCH_OFFSET_RETRY_INTERVAL_MS
+        fail_on_data_loss=given.boolean("failOnDataLoss", True),
+        poll_timeout_ms=given.number_or("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS, 1),
+        fetch_offset_attempts=given.number_or("fetchOffset.numRetries", FETCH_OFFSET_ATTEMPTS, 1),
+        fetch_offset_interval_ms=given.number_or(
+            "fetchOffset.retryIntervalMs", FETCH_OFFSET_INTERVAL_MS, 0
         ),
-        partition_cache_ttl_ms=_default(_whole(lowered, "partition.metadata.cache.ttl.ms", -1), -1),
-        max_offsets_per_trigger=_whole(lowered, "maxOffsetsPerTrigger", 1),
-        min_offsets_per_trigger=_whole(lowered, "minOffsetsPerTrigger", 1),
-        max_trigger_delay_ms=_duration_ms(lowered, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
-        min_partitions=_positive(lowered, "minPartitions"),
-        max_records_per_partition=_positive(lowered, "maxRecordsPerPartition"),
+        partition_cache_ttl_ms=cache_ttl_ms,
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", 1),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger", 1),
+        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+        min_partitions=given.positive("minPartitions"),
+        max_records_per_partition=given.positive("maxRecordsPerPartition"),
         group_id_prefix=prefix,
         group_id=group_id,
-        include_headers=_boolean(lowered, "includeHeaders", False),
-        checkpoint_location=lowered.get("checkpointlocation"),
-        commits_progress=_boolean(lowered, "commitProgress", True),
-        pushes_filters=_boolean(lowered, "filterPushdown", False),
+        include_headers=given.boolean("includeHeaders", False),
+        checkpoint_location=given.text("checkpointLocation"),
+        commits_progress=given.boolean("commitProgress", True),
+        pushes_filters=given.boolean("filterPushdown", False),
     )
 
 
@@ -225,24 +174,48 @@ def check_batch_options(options: SourceOptions) -> None:
                     f"ending offset for {topic_partition} can't be earliest for batch queries on "
                     "Kafka"
                 )
+    if starting is not None and ending is not None:
+        _check_order(starting.offsets, ending.offsets, "offset")
+        _check_order(starting.timestamps_ms, ending.timestamps_ms, "timestamp")
 
 
-def _parse_topics(lowered: Mapping[str, str]) -> Topics:
-    given = [name for name in _STRATEGIES if name in lowered]
-    names = "subscribe, subscribePattern, assign"
-    if not given:
+def _check_order(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], what: str
+) -> None:
+    """Refuse numbers of both sides that contradict each other; EARLIEST and LATEST do not."""
+    if not starts or not ends:
+        return
+    if set(starts) != set(ends):
+        raise OptionError(
+            f"The starting {what}s name {', '.join(map(str, sorted(starts)))}, the ending ones "
+            f"{', '.join(map(str, sorted(ends)))}: they must name the same partitions"
+        )
+    for topic_partition, start in starts.items():
+        if start > ends[topic_partition] >= 0:
+            raise OptionError(
+                f"The specified start {what} {start} is greater than the end {what} "
+                f"{ends[topic_partition]} for topic {topic_partition.topic} partition "
+                f"{topic_partition.partition}"
+            )
+
+
+def _parse_topics(given: GivenOptions) -> Topics:
+    found = [(kind, given.raw(kind.value)) for kind in Subscription]
+    named = [(kind, text.strip()) for kind, text in found if text is not None]
+    names = ", ".join(kind.value for kind in Subscription)
+    if not named:
         raise OptionError(f"One of the following options must be specified: {names}")
-    if len(given) > 1:
+    if len(named) > 1:
         raise OptionError(f"Only one of the following options can be specified: {names}")
-    text = lowered[given[0]].strip()
-    if given[0] == "subscribe":
+    kind, text = named[0]
+    if kind is Subscription.TOPICS:
         topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
         if not topics:
             raise OptionError(
                 f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'"
             )
-        return Topics(Subscription.TOPICS, text, names=topics)
-    if given[0] == "subscribepattern":
+        return Topics(kind, text, names=topics)
+    if kind is Subscription.PATTERN:
         if not text:
             raise OptionError(
                 f"Pattern to subscribe is empty as specified value for option 'subscribePattern' "
@@ -252,12 +225,12 @@ def _parse_topics(lowered: Mapping[str, str]) -> Topics:
             re.compile(text)
         except re.error as error:
             raise OptionError(f"subscribePattern '{text}' is not a pattern: {error}") from error
-        return Topics(Subscription.PATTERN, text)
+        return Topics(kind, text)
     if not text.startswith("{"):
         raise OptionError(
             f"No topicpartitions to assign as specified value for option 'assign' is '{text}'"
         )
-    return Topics(Subscription.ASSIGNED, text, partitions=_parse_partitions(text))
+    return Topics(kind, text, partitions=_parse_partitions(text))
 
 
 def _parse_partitions(text: str) -> tuple[TopicPartition, ...]:
@@ -276,20 +249,19 @@ def _parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     return partitions
 
 
-def _parse_position(lowered: Mapping[str, str], side: str) -> Position | None:
+def _parse_position(given: GivenOptions, side: str) -> Position | None:
     """The first given of: one time, times, offsets."""
-    if f"{side}timestamp" in lowered:
-        option = f"{side}Timestamp"
-        time_ms = _whole(lowered, option, 0)
+    option = f"{side}Timestamp"
+    time_ms = given.number(option, 0)
+    if time_ms is not None:
         return Position(timestamp_ms=time_ms, option=option)
     option = f"{side}OffsetsByTimestamp"
-    if option.lower() in lowered:
-        return Position(
-            timestamps_ms=_parse_numbers(option, lowered[option.lower()]), option=option
-        )
+    times = given.raw(option)
+    if times is not None:
+        return Position(timestamps_ms=_parse_numbers(option, times), option=option)
     option = f"{side}Offsets"
-    text = lowered.get(option.lower(), "").strip()
-    if not text:
+    text = given.text(option)
+    if text is None:
         return None
     if text.lower() in ("earliest", "latest"):
         everywhere = EARLIEST if text.lower() == "earliest" else LATEST
@@ -310,51 +282,3 @@ def _parse_numbers(option: str, text: str) -> dict[TopicPartition, int]:
             f'{option}: expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, '
             f"got {text}"
         ) from error
-
-
-def _whole(lowered: Mapping[str, str], name: str, lowest: int) -> int | None:
-    text = lowered.get(name.lower())
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        raise OptionError(f"{name} is '{text}', not a whole number") from None
-    if number < lowest:
-        raise OptionError(f"{name} is {number}, but must be at least {lowest}")
-    return number
-
-
-def _positive(lowered: Mapping[str, str], name: str) -> int | None:
-    text = lowered.get(name.lower())
-    if text is not None and text.strip().lstrip("+-").isdecimal() and int(text) <= 0:
-        raise OptionError(f"{name} must be positive")
-    return _whole(lowered, name, 1)
-
-
-def _default(given: int | None, default: int) -> int:
-    return default if given is None else given
-
-
-def _boolean(lowered: Mapping[str, str], name: str, default: bool) -> bool:
-    text = lowered.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} is '{text}', neither true nor false")
-    return text == "true"
-
-
-def _duration_ms(lowered: Mapping[str, str], name: str, default_ms: int) -> int:
-    """A time as Spark writes it: `15m`, `500ms`; a number alone is milliseconds."""
-    text = lowered.get(name.lower())
-    if text is None:
-        return default_ms
-    match = _DURATION.fullmatch(text.strip().lower())
-    unit_ms = _DURATION_MS.get(match.group(2) or "ms") if match else None
-    if match is None or unit_ms is None:
-        raise OptionError(f"{name} is '{text}', which is not a time such as 500ms, 30s or 15m")
-    return int(match.group(1)) * unit_ms
-
-
-def address_list(config: ClientConfig) -> str:
-    """The bootstrap servers as a user writes them."""
-    return ",".join(str(Address(*address)) for address in config.bootstrap_servers)

@@ -14,7 +14,7 @@ import json
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import time
+from time import monotonic, time
 
 from ottla.client.client import Client
 from ottla.client.metadata import TopicPartition
@@ -22,7 +22,7 @@ from ottla.client.offsets import committed_offsets
 from ottla.client.transactions import Batch, BatchProducer, MarkedOffset
 from ottla.protocol.errors import KafkaError
 from ottla.spark.exactly_once import MarkerMismatch, Outcome, Publisher
-from ottla.spark.sink_errors import explained, mismatch
+from ottla.spark.sink_errors import Moment, explained, mismatch
 from ottla.spark.sink_options import SinkOptions
 
 _OFFSETS_TOPIC = "__consumer_offsets"  # exists wherever an offset can be committed
@@ -48,6 +48,8 @@ class BrokerStore:
         self._options = options
         self._has_marker = has_marker
         self._is_open = False
+        self._is_end_sent = False
+        self._began_at: float | None = None  # of the transaction, at the latest
         self._client = Client(options.client)
         self._producer = BatchProducer(
             self._client,
@@ -60,9 +62,17 @@ class BrokerStore:
     def close(self) -> None:
         self._client.close()
 
+    @property
+    def moment(self) -> Moment:
+        """When in a publication this is."""
+        timeout_s = self._options.transaction_timeout_ms / 1000
+        is_overdue = self._began_at is not None and monotonic() - self._began_at >= timeout_s
+        return Moment(self._is_end_sent, is_overdue, self._has_marker)
+
     def take_over(self) -> None:
+        self._is_open = self._is_end_sent = False
+        self._began_at = None
         self._producer.take_producer_id()
-        self._is_open = False
 
     def read_marker(self) -> int | None:
         if not self._has_marker:
@@ -71,6 +81,7 @@ class BrokerStore:
         return max((committed.offset for committed in found.values()), default=None)
 
     def add_partitions(self, staged: Output) -> None:
+        self._begin()
         self._producer.add_partitions(staged.partitions)
         self._is_open = bool(staged.batches)
 
@@ -79,6 +90,7 @@ class BrokerStore:
 
     def add_marker(self) -> None:
         if self._has_marker:
+            self._begin()
             self._producer.add_group(self.transactional_id)
             self._is_open = True
 
@@ -102,8 +114,15 @@ class BrokerStore:
 
     def commit(self) -> None:
         if self._is_open:  # without output and marker nothing was begun
+            self._is_end_sent = True
             self._producer.end_transaction(is_commit=True)
-            self._is_open = False
+        self._is_open = self._is_end_sent = False
+        self._began_at = None
+
+    def _begin(self) -> None:
+        """Note the time before the broker can: its clock for the transaction starts later."""
+        if self._began_at is None:
+            self._began_at = monotonic()
 
 
 class QueryPublisher:
@@ -115,6 +134,11 @@ class QueryPublisher:
         self._store = BrokerStore(options, transactional_id, has_marker=has_marker)
         self._publisher = Publisher(options.mismatch_policy)
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether the next publication begins by fencing whoever published before."""
+        return self._publisher.takes_over
+
     def publish(self, batch_id: int, read_staged: Callable[[], Output]) -> Outcome:
         """Publish the output of a micro-batch unless it was published."""
         transactional_id = self._store.transactional_id
@@ -123,8 +147,9 @@ class QueryPublisher:
         except MarkerMismatch as error:
             raise mismatch(transactional_id, error) from error
         except KafkaError as error:
+            moment = self._store.moment
             self._store.close()
-            raise explained(error, transactional_id) from error
+            raise explained(error, transactional_id, moment) from error
 
     def close(self) -> None:
         self._store.close()

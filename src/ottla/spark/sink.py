@@ -15,9 +15,10 @@ from __future__ import annotations
 import getpass
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,7 +31,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.spark import sink_process
-from ottla.spark.publish import Output
+from ottla.spark.option_values import OptionError
+from ottla.spark.publish import Output, QueryPublisher
 from ottla.spark.sink_errors import SinkError
 from ottla.spark.sink_options import Field, SinkOptions, check_columns, parse_sink_options
 from ottla.spark.stage import (
@@ -38,9 +40,13 @@ from ottla.spark.stage import (
     check_token,
     driver_token,
     read_staged,
+    remove_abandoned,
     remove_batch,
+    remove_outputs,
     remove_owner,
+    remove_unnamed,
 )
+from ottla.spark.worker_process import settle, tell_unknown
 
 _BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -74,23 +80,25 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, once every task is done: publish what they left."""
-        outputs = [message for message in messages if isinstance(message, TaskOutput)]
+        outputs = _outputs_of(messages)
         if self._stage is None or not outputs:
             return
         query_id = outputs[0].owner
         transactional_id = f"{self._options.transactional_id_prefix}-{query_id}"
         publisher = sink_process.publisher(self._options, transactional_id)
-        publisher.publish(batchId, lambda: _output_of(outputs))
+        _publish(publisher, self._stage, outputs, batchId)
         remove_batch(self._stage, query_id, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing was published, and what was staged is written again."""
+        """Remove what was staged: it is staged anew if the micro-batch is repeated."""
+        remove_outputs(_staged_of(messages))
 
 
 class OttlaBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame once, all of it or nothing.
 
-    With `queryId` and `batchId` it is a micro-batch of foreachBatch (`sink_batches.py`).
+    With `queryId` and `batchId` it is a micro-batch of foreachBatch (`sink_batches.py`), where
+    `writer` tells several writes of one query apart.
     """
 
     def __init__(self, options: SinkOptions, stage: Path | None, token: str) -> None:
@@ -98,7 +106,10 @@ class OttlaBatchWriter(DataSourceArrowWriter):
         self._stage = stage
         self._token = token
         self._is_micro_batch = options.query_id is not None
-        self._owner = options.query_id or "write-" + (options.write_id or secrets.token_hex(8))
+        if options.query_id is not None:
+            self._owner = "-".join(filter(None, (options.query_id, options.writer)))
+        else:
+            self._owner = "write-" + (options.write_id or secrets.token_hex(8))
         self._batch_id = options.batch_id if self._is_micro_batch else 0
 
     def write(self, iterator: Iterator[Any]) -> TaskOutput:
@@ -110,13 +121,13 @@ class OttlaBatchWriter(DataSourceArrowWriter):
         """In the driver, once every task is done: publish what they left."""
         if self._stage is None:
             return
-        outputs = [message for message in messages if isinstance(message, TaskOutput)]
+        outputs = _outputs_of(messages)
         transactional_id = f"{self._options.transactional_id_prefix}-{self._owner}"
         has_marker = self._is_micro_batch or self._options.write_id is not None
         options = replace(self._options, batch_id=0)  # the publisher outlives the micro-batch
         publisher = sink_process.publisher(options, transactional_id, has_marker=has_marker)
         try:
-            publisher.publish(self._batch_id, lambda: _output_of(outputs))
+            _publish(publisher, self._stage, outputs, self._batch_id)
         finally:
             if not self._is_micro_batch:
                 sink_process.forget_publisher(transactional_id)
@@ -127,6 +138,7 @@ class OttlaBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
+        remove_outputs(_staged_of(messages))
         if self._stage is not None and not self._is_micro_batch:
             remove_owner(self._stage, self._owner)
 
@@ -134,16 +146,16 @@ class OttlaBatchWriter(DataSourceArrowWriter):
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> OttlaStreamWriter:
-    """What `DataSource.streamWriter` returns; SinkError if the write cannot work."""
+    """What `DataSource.streamWriter` returns; an error if the write cannot work."""
     return OttlaStreamWriter(*_prepare(options, schema))
 
 
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> OttlaBatchWriter:
-    """What `DataSource.writer` returns; SinkError if the write cannot work."""
+    """What `DataSource.writer` returns; an error if the write cannot work."""
     if overwrite:
-        raise SinkError("A topic cannot be overwritten: use mode('append').")
+        raise OptionError("A topic cannot be overwritten: use mode('append').")
     return OttlaBatchWriter(*_prepare(options, schema))
 
 
@@ -154,29 +166,43 @@ def _prepare(
     parsed = parse_sink_options(options)
     fields = [Field(field.name, field.dataType.simpleString()) for field in schema.fields]
     check_columns(fields, parsed.topic)
-    if TaskContext.get() is None and parsed.topic is not None:
+    tell_unknown(parsed.client)
+    is_driver = TaskContext.get() is None
+    if is_driver and parsed.topic is not None:
         sink_process.ensure_topic(parsed.client, parsed.topic)
     if not parsed.is_exactly_once:
         return parsed, None, ""
-    stage = stage_directory(parsed)
-    return parsed, stage, sink_process.token_of(stage, driver_token)
+    named = stage_directory(parsed)
+    stage = named or Path(tempfile.gettempdir()) / f"{_STAGE_NAME}-{getpass.getuser()}"
+    token = sink_process.token_of(
+        stage, lambda: _settled(stage, is_private=named is None, is_driver=is_driver)
+    )
+    return parsed, stage, token
 
 
-def stage_directory(options: SinkOptions) -> Path:
-    """Where tasks leave their output: named, beside the checkpoint, or in a temporary directory."""
+def _settled(stage: Path, *, is_private: bool, is_driver: bool) -> str:
+    """The token of a stage directory, which is rid of what others left long ago."""
+    token = driver_token(stage, is_private=is_private)
+    if is_driver:
+        remove_abandoned(stage, time())
+    return token
+
+
+def stage_directory(options: SinkOptions) -> Path | None:
+    """Where tasks leave their output: named, or beside the checkpoint, if that is a local path."""
     if options.stage_directory is not None:
         return _local_path(options.stage_directory, "stageDirectory")
     if options.checkpoint_location is not None:
         split = urlsplit(options.checkpoint_location)
         if split.scheme in ("", "file"):
             return Path(split.path) / _STAGE_NAME
-    return Path(tempfile.gettempdir()) / f"{_STAGE_NAME}-{getpass.getuser()}"
+    return None
 
 
 def _local_path(text: str, option: str) -> Path:
     split = urlsplit(text)
     if split.scheme not in ("", "file"):
-        raise SinkError(
+        raise OptionError(
             f"{option} is {text}, but must be a path: a directory that driver and executors share, "
             "such as a network file system."
         )
@@ -193,7 +219,7 @@ def _write(
 ) -> TaskOutput:
     from ottla.spark.sink_task import produce_rows, stage_rows  # numpy and Arrow: for tasks only
 
-    sink_process.settle()
+    settle()
     if stage is None:
         produce_rows(options, rows)
         return TaskOutput(owner, None)
@@ -203,10 +229,28 @@ def _write(
     return TaskOutput(owner, stage_rows(options, stage / owner / batch_id, name, rows))
 
 
-def _output_of(outputs: list[TaskOutput]) -> Output:
-    staged = [output.staged for output in outputs if output.staged is not None]
-    batches = [batch for output in staged for batch in read_staged(output)]
-    return Output(batches, sum(output.records for output in staged))
+def _publish(
+    publisher: QueryPublisher, stage: Path, outputs: list[TaskOutput], batch_id: int
+) -> None:
+    """Publish what tasks left; who takes a query over removes what failed attempts left."""
+    takes_over = publisher.takes_over
+
+    def read() -> Output:
+        staged = _staged_of(outputs)
+        if takes_over and outputs:
+            remove_unnamed(stage, outputs[0].owner, batch_id, staged)
+        batches = [batch for output in staged for batch in read_staged(output)]
+        return Output(batches, sum(output.records for output in staged))
+
+    publisher.publish(batch_id, read)
+
+
+def _outputs_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
+    return [message for message in messages if isinstance(message, TaskOutput)]
+
+
+def _staged_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedOutput]:
+    return [output.staged for output in _outputs_of(messages) if output.staged is not None]
 
 
 def _task_context() -> TaskContext:

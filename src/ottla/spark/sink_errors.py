@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.client.transactions import ProducerFenced
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import MarkerMismatch
@@ -19,13 +21,49 @@ class FencedError(SinkError):
     """Another driver publishes for the same query; this one must stop."""
 
 
-def fenced(transactional_id: str, error: ProducerFenced) -> FencedError:
+class TransactionExpired(SinkError):
+    """The broker ended a transaction that took too long; trying again may be faster."""
+
+
+class TopicMissing(SinkError):
+    """A topic to be written to does not exist."""
+
+
+class Moment(NamedTuple):
+    """When in a publication something went wrong."""
+
+    is_end_sent: bool  # from then on the broker alone knows
+    is_overdue: bool  # the transaction is older than it may be
+    has_marker: bool  # so that a repetition finds out
+
+    @property
+    def outcome(self) -> str:
+        """What is known of the output."""
+        if not self.is_end_sent:
+            return "Nothing of this micro-batch was published."
+        if self.has_marker:
+            return (
+                "Whether this micro-batch was published is not known, as the answer to its end is "
+                "missing; starting again finds out, and publishes it only if it was not."
+            )
+        return (
+            "Whether the rows were written is not known, as the answer to their end is missing: "
+            "look for them before writing them again. With the option 'writeId' a write that is "
+            "repeated is written once."
+        )
+
+
+def fenced(transactional_id: str, error: ProducerFenced, moment: Moment) -> SinkError:
     """Two drivers on one checkpoint, or a transaction that took too long."""
+    if moment.is_overdue:
+        return TransactionExpired(
+            f"The transaction of '{transactional_id}' took longer than "
+            f"kafka.transaction.timeout.ms, and the broker ended it ({error}). Raise it, or make "
+            f"micro-batches smaller (maxOffsetsPerTrigger). {moment.outcome}"
+        )
     return FencedError(
         f"Another driver took over the transactional id '{transactional_id}' ({error}). Two "
-        "drivers run on one checkpoint: stop one of them. If there is no other, the transaction "
-        "took longer than kafka.transaction.timeout.ms: raise it, or make micro-batches smaller "
-        "(maxOffsetsPerTrigger). Nothing of this micro-batch was published."
+        f"drivers run on one checkpoint: stop one of them. {moment.outcome}"
     )
 
 
@@ -57,12 +95,14 @@ def mismatch(group_id: str, error: MarkerMismatch) -> MarkerError:
     )
 
 
-def explained(error: KafkaError, transactional_id: str) -> SinkError:
+def explained(error: KafkaError, transactional_id: str, moment: Moment) -> SinkError:
     """A refusal by the broker, with what to do about those that a user can mend."""
     if isinstance(error, ProducerFenced):
-        return fenced(transactional_id, error)
-    advice = _ADVICE.get(error.code, "Nothing of this micro-batch was published.")
-    return SinkError(f"{str(error).rstrip('.')}. {advice}")
+        return fenced(transactional_id, error, moment)
+    advice = _ADVICE.get(error.code)
+    said = f"{str(error).rstrip('.')}. {advice + ' ' if advice else ''}{moment.outcome}"
+    is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return TopicMissing(said) if is_missing else SinkError(said)
 
 
 _ADVICE = {

@@ -1,4 +1,4 @@
-"""What a Python process of Spark keeps between micro-batches: connections, metadata, publishers.
+"""What a Python process of Spark keeps of a sink between micro-batches: metadata, publishers.
 
 Spark runs each part of a write in processes of its own and reuses them, one call at a time. What is
 here is lost when Spark ends an idle process, so nothing may depend on it but speed: a publisher
@@ -7,33 +7,22 @@ that starts anew asks the broker what is true.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.client.client import Client
 from ottla.client.config import ClientConfig
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.publish import QueryPublisher
-from ottla.spark.sink_errors import SinkError
+from ottla.spark.sink_errors import SinkError, TopicMissing
 from ottla.spark.sink_options import SinkOptions
+from ottla.spark.worker_process import client_of
 
+_CREATION_MS_MAX = 5_000  # a broker that creates topics does so in milliseconds
 _KEPT_MAX = 64  # queries that share one process; beyond that the oldest connects anew
 
-_clients: dict[ClientConfig, Client] = {}
 _publishers: dict[str, tuple[SinkOptions, QueryPublisher]] = {}
 _tokens: dict[Path, str] = {}
-_is_settled: list[bool] = []
-
-
-def client(config: ClientConfig) -> Client:
-    """The process's client of this cluster."""
-    if config not in _clients:
-        if len(_clients) >= _KEPT_MAX:
-            _clients.pop(next(iter(_clients))).close()
-        _clients[config] = Client(config)
-    return _clients[config]
 
 
 def publisher(
@@ -58,34 +47,34 @@ def forget_publisher(transactional_id: str) -> None:
         known[1].close()
 
 
-def token_of(stage: Path, read: Callable[[Path], str]) -> str:
-    """The token of the stage directory, read once."""
+def token_of(stage: Path, settle: Callable[[], str]) -> str:
+    """The token of the stage directory, which is settled once."""
     if stage not in _tokens or not stage.exists():
-        _tokens[stage] = read(stage)
+        _tokens[stage] = settle()
     return _tokens[stage]
 
 
 def partitions_of(config: ClientConfig, topic: str) -> int:
     """How many partitions a topic has; SinkError if there is no such topic."""
-    found = client(config)
+    found = client_of(config)
     try:
         return len(found.topic(topic).partitions)
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SinkError(f"Topic '{topic}' cannot be described: {error}.") from error
+            raise _refused(topic, error) from error
     ensure_topic(config, topic)
     return len(found.topic(topic).partitions)
 
 
 def ensure_topic(config: ClientConfig, topic: str) -> None:
     """Have the broker create a missing topic, if it does so by itself, as producers do."""
-    asked = client(config)
+    asked = client_of(config)
     try:
         asked.topic(topic)
         return
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SinkError(f"Topic '{topic}' cannot be described: {error}.") from error
+            raise _refused(topic, error) from error
     fields = {
         "topics": [{"topic_id": None, "name": topic}],
         "allow_auto_topic_creation": True,
@@ -94,17 +83,13 @@ def ensure_topic(config: ClientConfig, topic: str) -> None:
         asked.retrying(lambda: asked.ask(ApiKey.METADATA, fields))
         asked.retrying(lambda: asked.topic(topic), timeout_ms=_CREATION_MS_MAX)
     except KafkaError as error:
-        raise SinkError(
+        raise TopicMissing(
             f"Topic '{topic}' does not exist, and the broker does not create topics by itself: "
             f"create it first, by 'ottla topic create {topic}'."
         ) from error
 
 
-_CREATION_MS_MAX = 5_000  # a broker that creates topics does so in milliseconds
-
-
-def settle() -> None:
-    """Keep what the process loaded out of the garbage collection that Spark does after a task."""
-    if not _is_settled:
-        _is_settled.append(True)
-        gc.freeze()
+def _refused(topic: str, error: KafkaError) -> SinkError:
+    if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return TopicMissing(f"There can be no topic of the name '{topic}'.")
+    return SinkError(f"{error}.")

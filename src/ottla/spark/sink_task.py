@@ -16,6 +16,7 @@ from ottla.spark.encode import BatchEncoder, EncodedBatch
 from ottla.spark.sink_errors import SinkError
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.stage import StagedOutput, StageWriter
+from ottla.spark.worker_process import client_of
 
 _HELD_BYTES_MAX = 8 << 20  # what a task produces at once when it produces itself
 
@@ -36,7 +37,7 @@ def stage_rows(
 def produce_rows(options: SinkOptions, rows: Iterator[Any]) -> None:
     """Produce the rows from this task: each at least once, more often if the task is repeated."""
     producer = BatchProducer(
-        sink_process.client(options.client),
+        client_of(options.client),
         acks=options.acks,
         delivery_timeout_ms=options.delivery_timeout_ms,
         in_flight_max=options.in_flight_max,

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ottla.client import EARLIEST, LATEST, Client
+from ottla.spark.option_values import OptionError
 from ottla.spark.options import (
     Position,
     SourceOptions,
@@ -39,6 +40,7 @@ from ottla.spark.source_limits import (
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    warn_of_limits,
 )
 from ottla.spark.source_offsets import OffsetReader
 from ottla.spark.source_progress import GroupProgress
@@ -106,18 +108,23 @@ class OttlaBatchReader(DataSourceReader):
             ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end)]
             for item in ranges:
                 if item.end_offset < item.start_offset:
-                    self._report_loss(item)
+                    self._refuse(item)
             wanted = self._bounds.narrowed(ranges, reader)
         return _planned(options, wanted)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition, self._settings)
 
-    def _report_loss(self, item: OffsetRange) -> None:
+    def _refuse(self, item: OffsetRange) -> None:
+        """A start behind the end: a mistake, unless the end is that of the log."""
+        ending, partition = self._options.ending, item.topic_partition
         what = (
-            f"The starting offset {item.start_offset} of {item.topic_partition} lies behind its "
-            f"ending offset {item.end_offset}."
+            f"The resolved start offset {item.start_offset} is greater than the resolved end "
+            f"offset {item.end_offset} for topic {partition.topic} partition {partition.partition}."
         )
+        is_log_end = ending is None or LATEST in (ending.everywhere, ending.offsets.get(partition))
+        if not is_log_end:
+            raise OptionError(what)
         if self._options.fail_on_data_loss:
             raise DataLoss(what)
         logger.warning("%s Nothing is read from it.", what)
@@ -144,13 +151,16 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def __init__(self, options: SourceOptions) -> None:
         check_stream_options(options)
+        warn_of_limits(options)
         self._options = options
         self._settings = _settings_of(options)
         self._client: Client | None = None
         self._reader: OffsetReader | None = None
         self._progress: GroupProgress | None = None
         self._initial: Offsets | None = None
-        self._target: Offsets | None = None  # of availableNow
+        self._is_past_initial = False  # it cannot be known any more
+        self._is_available_now = False
+        self._target: Offsets | None = None  # of availableNow, once it is known
         self._latest: Offsets | None = None  # when last asked for
         self._reported: Mapping[str, Any] | None = None
         self._triggered_at: float | None = None
@@ -174,8 +184,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         """The end of the next batch; `start` itself if there is nothing to do."""
-        if start is None:  # Spark 4.1 does not say where it is
-            return to_json(self._offsets().latest())
+        if start is None:
+            return self._latest_of_all()
         self._report_progress(start)
         begun = offsets_of(start)
         end = self._latest = self._end_of_all(begun)
@@ -194,7 +204,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return None if self._latest is None else to_json(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._offsets().latest(self._initial_offsets())
+        """The target is fetched when it is known where the query is, which may be far on."""
+        self._is_available_now = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, until = start_of(start, end), offsets_of(end)
@@ -244,10 +255,31 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def _end_of_all(self, begun: Offsets) -> Offsets:
         """The log ends, or with availableNow those at its beginning."""
-        if self._target is None:
-            return self._offsets().latest(begun)
-        # A batch that was planned by an earlier run may lie behind this run's target.
-        return {tp: max(offset, begun.get(tp, 0)) for tp, offset in self._target.items()}
+        if self._target is not None:
+            return self._target
+        found = self._offsets().latest(begun)
+        if self._is_available_now:
+            self._target = found
+        return found
+
+    def _latest_of_all(self) -> dict[str, Any]:
+        """The log ends for Spark 4.1, which says neither where it is nor how much to read.
+
+        It asks for the end of a first batch before it asks where that begins, and does not tell a
+        first batch from others. So every end carries where a new query would begin; only a batch
+        that begins there heeds it.
+        """
+        if self._initial is None and not self._is_past_initial:
+            try:
+                self._initial_offsets()
+            except OptionError as error:
+                # A new query fails by this next, when it is asked where it begins.
+                self._is_past_initial = True
+                logger.info("No new query could begin: %s", error)
+        found = self._latest = self._offsets().latest(self._latest or self._initial)
+        if self._initial is None:
+            return to_json(found)
+        return end_json(initial_json(self._initial), found)
 
     def _complete_start(self, begun: Offsets, end: Offsets) -> Offsets:
         """The start of every partition of `end`: one that is new starts at its first offset."""
@@ -261,7 +293,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def _is_too_little(self, begun: Offsets, end: Offsets) -> bool:
         """Whether to wait for minOffsetsPerTrigger, unless maxTriggerDelay has passed."""
         least = self._options.min_offsets_per_trigger
-        if least is None or self._target is not None:
+        if least is None or self._is_available_now:
             return False
         now = monotonic()
         delay_s = self._options.max_trigger_delay_ms / 1000

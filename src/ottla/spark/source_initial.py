@@ -16,17 +16,31 @@ Shell over pyarrow's file systems, so that the location may be remote.
 
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 
-from ottla.spark.options import OptionError, SourceOptions
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import SourceOptions
 from ottla.spark.source_ranges import Offsets, from_json, to_json
 
 START = "$start"  # no topic can have this name
 INITIAL = "$initial"
 _VERSION = 1
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_JAVA_SCHEMES = ("hdfs", "viewfs")  # pyarrow has them only where it finds Hadoop's libraries
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointUnreachable(Exception):
+    """The place that is to keep the initial offsets cannot be read or written now."""
 
 
 def initial_json(offsets: Offsets) -> dict[str, Any]:
@@ -56,22 +70,26 @@ def start_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
 
 
 class InitialOffsetFile:
-    """The file under `checkpointLocation`, one for each subscription of the query."""
+    """The file under `checkpointLocation`, one for each subscription of the query.
+
+    Spark may know file systems that pyarrow does not. Then there is no file, and a warning.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
-        self._location = options.checkpoint_location
         topics = options.topics
         named = f"{topics.kind.value}={topics.text}"
         self._name = hashlib.sha256(named.encode()).hexdigest()[:16]
+        self._place = self._open(options.checkpoint_location)
 
     def load(self) -> Offsets | None:
-        if self._location is None:
+        if self._place is None:
             return None
-        system, path = self._open(self._location)
-        if system.get_file_info(path).type is not fs.FileType.File:
-            return None
-        with system.open_input_stream(path) as stream:
-            text = stream.readall().decode()
+        system, path = self._place
+        with _reachable(path):
+            if system.get_file_info(path).type is not fs.FileType.File:
+                return None
+            with system.open_input_stream(path) as stream:
+                text = stream.readall().decode()
         try:
             value = json.loads(text)
             if value["version"] != _VERSION:
@@ -85,20 +103,52 @@ class InitialOffsetFile:
 
     def save(self, offsets: Offsets) -> None:
         """Write the whole file or none of it."""
-        if self._location is None:
+        if self._place is None:
             return
-        system, path = self._open(self._location)
-        system.create_dir(path.rpartition("/")[0], recursive=True)
+        system, path = self._place
         text = json.dumps({"version": _VERSION, "offsets": to_json(offsets)})
-        with system.open_output_stream(f"{path}.tmp") as stream:
-            stream.write(text.encode())
-        system.move(f"{path}.tmp", path)
+        with _reachable(path):
+            system.create_dir(path.rpartition("/")[0], recursive=True)
+            with system.open_output_stream(f"{path}.tmp") as stream:
+                stream.write(text.encode())
+            system.move(f"{path}.tmp", path)
 
-    def _open(self, location: str) -> tuple[Any, str]:
-        if "://" in location or location.startswith("file:"):
-            # Hadoop writes file:/path where everyone else writes file:///path.
-            uri = location.replace("file:/", "file:///", 1) if "//" not in location else location
-            system, root = fs.FileSystem.from_uri(uri)
-        else:
-            system, root = fs.LocalFileSystem(), location
-        return system, f"{root.rstrip('/')}/ottla/initial-{self._name}.json"
+    def _open(self, location: str | None) -> tuple[Any, str] | None:
+        if location is None:
+            return None
+        scheme = _SCHEME.match(location)
+        if scheme is None:
+            return fs.LocalFileSystem(), self._path_under(location)
+        # Hadoop writes file:/path where everyone else writes file:///path, and s3a for s3.
+        name, rest = scheme[1].lower(), location[scheme.end() :]
+        uri = f"{_SCHEMES.get(name, name)}:{'' if rest.startswith('//') else '//'}{rest}"
+        try:
+            with _reachable(location, is_told=name not in _JAVA_SCHEMES):
+                system, root = fs.FileSystem.from_uri(uri)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            logger.warning(
+                "The initial offsets of the query are not kept in %s (%s). What arrives before its "
+                "first micro-batch is missed if it is stopped before and starts at the latest "
+                "offsets.",
+                location,
+                str(error).partition("\n")[0],
+            )
+            return None
+        return system, self._path_under(root)
+
+    def _path_under(self, root: str) -> str:
+        return f"{root.rstrip('/')}/ottla/initial-{self._name}.json"
+
+
+@contextmanager
+def _reachable(path: str, *, is_told: bool = True) -> Iterator[None]:
+    """What a file system refuses, told with what to do."""
+    try:
+        yield
+    except OSError as error:
+        if not is_told:
+            raise
+        raise CheckpointUnreachable(
+            f"The initial offsets of the query cannot be kept in {path} ({error}). Give pyarrow's "
+            "file system access to it, or set the source's checkpointLocation to another directory."
+        ) from error

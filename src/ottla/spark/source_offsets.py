@@ -4,14 +4,16 @@ Partitions are those that exist now; a topic that is subscribed to by name must 
 given partition by partition must name all of them, as in Spark's connector: what is left out would
 otherwise be read from an arbitrary place.
 
-Shell over a client, on the driver; each question is one round to the leaders. A log end below what
-was known (a leader that has just changed may be behind) is asked for again `fetchOffset.numRetries`
-times.
+Shell over a client, on the driver; each question is one round to the leaders. One that fails, and a
+log end below what was known (a leader that has just changed may be behind), is asked up to
+`fetchOffset.numRetries` times in all.
 """
 
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, sleep
+from typing import TypeVar
 
 from ottla.client import (
     EARLIEST,
@@ -22,8 +24,13 @@ from ottla.client import (
 )
 from ottla.client.offsets import NO_OFFSET
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.spark.options import OptionError, Position, SourceOptions, Subscription
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import Position, SourceOptions, Subscription
 from ottla.spark.source_ranges import Offsets
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class TopicGone(KafkaError):
@@ -51,7 +58,7 @@ class OffsetReader:
         ttl_s = self._options.partition_cache_ttl_ms / 1000
         if self._cached is not None and ttl_s > 0 and monotonic() - self._cached[0] < ttl_s:
             return self._cached[1]
-        found = tuple(sorted(self._client.retrying(self._find_partitions)))
+        found = tuple(sorted(self._attempted(self._find_partitions)))
         self._cached = (monotonic(), found)
         return found
 
@@ -62,11 +69,10 @@ class OffsetReader:
         """The ends of all partitions now; never one below `known` without asking again."""
         partitions = self.partitions()
         found = self._listed(dict.fromkeys(partitions, LATEST))
-        for _ in range(self._options.fetch_offset_retries):
+        for _ in range(self._options.fetch_offset_attempts - 1):
             if known is None or all(found[tp] >= known.get(tp, 0) for tp in found):
                 break
-            sleep(self._options.fetch_offset_retry_interval_ms / 1000)
-            self._client.forget_topics()
+            self._pause()
             found = self._listed(dict.fromkeys(partitions, LATEST))
         return found
 
@@ -88,11 +94,25 @@ class OffsetReader:
         """The first offset at or after each time, NO_OFFSET where there is none."""
         return self._listed(times_ms)
 
+    def _attempted(self, question: Callable[[], T]) -> T:
+        """The answer, or what went wrong the last time that it was asked for."""
+        for _ in range(self._options.fetch_offset_attempts - 1):
+            try:
+                return question()
+            except KafkaError as error:
+                logger.warning("Offsets cannot be fetched, trying again: %s", error)
+                self._pause()
+        return question()
+
+    def _pause(self) -> None:
+        sleep(self._options.fetch_offset_interval_ms / 1000)
+        self._client.forget_topics()
+
     def _find_partitions(self) -> list[TopicPartition]:
         topics = self._options.topics
         if topics.kind is Subscription.PATTERN:
             pattern = re.compile(topics.text)
-            found = self._client.metadata(None).topics.values()
+            found = self._client.retrying(lambda: self._client.metadata(None)).topics.values()
             matching = [
                 topic for topic in found if not topic.is_internal and pattern.search(topic.name)
             ]
@@ -111,7 +131,7 @@ class OffsetReader:
 
     def _existing(self, names: Iterable[str]) -> dict[str, list[int]]:
         wanted = list(names)
-        found = self._client.metadata(wanted).topics
+        found = self._client.retrying(lambda: self._client.metadata(wanted)).topics
         existing: dict[str, list[int]] = {}
         for name in wanted:
             topic = found.get(name)
@@ -123,8 +143,9 @@ class OffsetReader:
         return existing
 
     def _listed(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        found = list_offsets(
-            self._client, wanted, is_read_committed=self._options.client.is_read_committed
+        is_read_committed = self._options.client.is_read_committed
+        found = self._attempted(
+            lambda: list_offsets(self._client, wanted, is_read_committed=is_read_committed)
         )
         return {topic_partition: answer.offset for topic_partition, answer in found.items()}
 

@@ -1,15 +1,10 @@
 """What one Spark task does: fetch a range of offsets and hand it on as Arrow batches.
 
-Spark reuses its Python workers, so clients are kept by the module: a worker's second task finds its
-connection open. They are kept per thread, as a client belongs to one.
-
 If records were taken by retention before the task came to them, the task fails, or with
 failOnDataLoss=false goes on at the first offset that is left.
 """
 
-import gc
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +13,11 @@ from ottla.client import Client, ClientConfig, PartitionFetcher, list_offsets
 from ottla.client.offsets import EARLIEST, LATEST
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.source_ranges import OffsetRange
+from ottla.spark.worker_process import client_of, settle
 
 _GAPS_MAX = 10  # times that one task goes on after records were taken from under it
-_CLIENTS_MAX = 16  # clusters that one worker talks to; beyond this, all are closed
 
 logger = logging.getLogger(__name__)
-_local = threading.local()
 
 
 class DataLoss(KafkaError):
@@ -49,26 +43,11 @@ class ReadSettings:
     fail_on_data_loss: bool
 
 
-def client_of(config: ClientConfig) -> Client:
-    """This thread's client for a cluster, kept from task to task."""
-    clients: dict[ClientConfig, Client] | None = getattr(_local, "clients", None)
-    if clients is None:
-        clients = _local.clients = {}
-        # What is loaded by now stays for the life of the worker, which collects after every task.
-        gc.freeze()
-    if config not in clients:
-        if len(clients) >= _CLIENTS_MAX:
-            for client in clients.values():
-                client.close()
-            clients.clear()
-        clients[config] = Client(config)
-    return clients[config]
-
-
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[Any]:
     """The records of a range as Arrow batches."""
     from ottla.spark.decode import RecordDecoder
 
+    settle()
     client = client_of(settings.client)
     decoder = RecordDecoder(
         wanted.topic_partition,

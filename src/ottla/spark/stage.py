@@ -2,8 +2,8 @@
 
 A task cannot publish: it may run twice, or end after its query has failed. So it leaves finished
 batches in a file that the driver can read, and says so in its commit message. A file that no commit
-message names is never read. Nothing is synced: if the machine loses power before the driver has
-published, Spark runs the tasks again.
+message names is never read, and removed by the next driver that takes the query over. Nothing is
+synced: if the machine loses power before the driver has published, Spark runs the tasks again.
 
 A few kilobytes travel in the message itself, which saves the file. Larger ones would travel through
 the JVM three times, which costs more than a file.
@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -36,8 +39,12 @@ if TYPE_CHECKING:
 
 INLINE_BYTES_MAX = 65_536
 TOKEN_NAME = ".ottla-stage"
+ABANDONED_AFTER_S = 7 * 24 * 3600  # longer than any micro-batch takes
 _SUFFIX = ".batches"
+_SUFFIXES = (_SUFFIX, ".tmp")
 _TOKEN_BYTES_MAX = 64
+# A write, or the id that Spark gave a query, with the name of one of its writes.
+_OWNER = re.compile(r"write-.+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-.+)?")
 
 
 class Piece(NamedTuple):
@@ -147,21 +154,51 @@ def _map(output: StagedOutput) -> memoryview:
     return memoryview(mapped)
 
 
-def driver_token(stage: Path) -> str:
-    """The word by which tasks know the driver's directory; written if there is none."""
+def driver_token(stage: Path, *, is_private: bool = False) -> str:
+    """The word by which tasks know the driver's directory; written if there is none.
+
+    `is_private`: nobody else may have made the directory, or read it.
+    """
     path = stage / TOKEN_NAME
     try:
-        stage.mkdir(parents=True, exist_ok=True)
+        stage.mkdir(parents=True, exist_ok=True, mode=0o700 if is_private else 0o777)
+        if is_private:
+            _make_private(stage)
         if not path.exists():
-            temporary = stage / f"{TOKEN_NAME}.{secrets.token_hex(4)}"
-            temporary.write_text(secrets.token_hex(8))
-            os.rename(temporary, path)
+            _write_once(path, secrets.token_hex(8))
         return path.read_text()[:_TOKEN_BYTES_MAX]
     except OSError as error:
         raise SinkError(
             f"The stage directory {stage} cannot be used by the driver: {error.strerror}. Name "
             "another by 'stageDirectory', one that driver and executors share."
         ) from error
+
+
+def _make_private(stage: Path) -> None:
+    """Anybody can make a directory of a known name in /tmp, and read there what rows hold."""
+    found = stage.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise SinkError(
+            f"{stage}, where tasks would leave rows, belongs to another user of this machine: name "
+            "a directory of your own by 'stageDirectory'."
+        )
+    if found.st_mode & 0o077:
+        stage.chmod(0o700)
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file whole, unless another process does so first."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    temporary.write_text(text)
+    with suppress(FileExistsError):  # theirs counts
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            with path.open("x") as file:
+                file.write(text)
+    temporary.unlink()
 
 
 def check_token(stage: Path, token: str) -> None:
@@ -177,18 +214,68 @@ def check_token(stage: Path, token: str) -> None:
         )
 
 
+def remove_unnamed(stage: Path, owner: str, batch_id: int, outputs: Iterable[StagedOutput]) -> None:
+    """Remove what failed attempts left of a query: all but the files of these outputs."""
+    named = {output.path for output in outputs}
+    for directory in _entries(stage / owner):
+        if directory.name != str(batch_id):
+            shutil.rmtree(directory, ignore_errors=True)
+            continue
+        for file in _entries(directory.path):
+            if file.path not in named:
+                Path(file.path).unlink(missing_ok=True)
+
+
+def remove_outputs(outputs: Iterable[StagedOutput]) -> None:
+    """Remove the files of outputs that will not be published."""
+    for output in outputs:
+        if output.path is not None:
+            Path(output.path).unlink(missing_ok=True)
+
+
 def remove_batch(stage: Path, owner: str, batch_id: int) -> None:
     """Remove what was staged for a micro-batch that is done, and for any before it."""
-    parent = stage / owner
-    try:
-        names = os.listdir(parent)
-    except FileNotFoundError:
-        return
-    for name in names:
-        if name.isdecimal() and int(name) <= batch_id:
-            shutil.rmtree(parent / name, ignore_errors=True)
+    for directory in _entries(stage / owner):
+        if directory.name.isdecimal() and int(directory.name) <= batch_id:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_owner(stage: Path, owner: str) -> None:
     """Remove everything that was staged for a query or a write."""
     shutil.rmtree(stage / owner, ignore_errors=True)
+
+
+def remove_abandoned(stage: Path, now_s: float) -> None:
+    """Remove what killed writes and queries that never came back left, long after.
+
+    A user may name a directory that holds other things, which are older still: whatever does not
+    look like an owner's directory throughout is left alone.
+    """
+    for owner in _entries(stage):
+        if _OWNER.fullmatch(owner.name) and owner.is_dir(follow_symlinks=False):
+            with suppress(FileNotFoundError):  # its owner lives, and removes it
+                newest_s = _newest_staged(owner)
+                if newest_s is not None and now_s - newest_s > ABANDONED_AFTER_S:
+                    shutil.rmtree(owner, ignore_errors=True)
+
+
+def _newest_staged(owner: os.DirEntry[str]) -> float | None:
+    """When anything was last staged in a directory; None if it holds anything else."""
+    times = [owner.stat().st_mtime]
+    for batch in _entries(owner.path):
+        if not batch.name.isdecimal() or not batch.is_dir(follow_symlinks=False):
+            return None
+        times.append(batch.stat().st_mtime)
+        for file in _entries(batch.path):
+            if not file.name.endswith(_SUFFIXES) or not file.is_file(follow_symlinks=False):
+                return None
+            times.append(file.stat().st_mtime)
+    return max(times)
+
+
+def _entries(directory: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -14,15 +14,24 @@ from ottla.client import (
     ClientConfig,
     CommittedOffset,
     CoordinatorType,
+    CorruptBatch,
     PartitionFetcher,
     TopicPartition,
     Unreachable,
     commit_offsets,
     committed_offsets,
+    fetcher,
     list_offsets,
 )
+from ottla.client.fetch_response import FetchedPartition, FetchedTopic, FetchResponse
 from ottla.protocol.api import ApiKey
-from ottla.protocol.batches import Record, build_batch, iter_batches, iter_records
+from ottla.protocol.batches import (
+    MAGIC_AT,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.testing import Cluster
 from support.wire import Wire
@@ -210,3 +219,42 @@ def test_only_what_may_pass_is_tried_again(client: Client) -> None:
     answers.append(ErrorCode.NETWORK_EXCEPTION)
     with pytest.raises(KafkaError, match="not now"):
         client.retrying(attempt, timeout_ms=1)
+
+
+BATCH_LENGTH_AT = 8
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (BATCH_LENGTH_AT, "bytes and message format 2"),
+        (BATCH_LENGTH_AT + 1, "less than it claims"),
+        (MAGIC_AT, "only format 2 is read"),
+    ],
+)
+def test_a_damaged_header_is_told_at_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch, place: int, said: str
+) -> None:
+    parse = fetcher.parse_fetch_response
+    answers = []
+
+    def damaged(version: int, frame: memoryview, body_start: int) -> FetchResponse:
+        response = parse(version, frame, body_start)
+        answers.append(response)
+        response.topics[0].partitions[0].records[place] ^= 0xFF
+        return response
+
+    monkeypatch.setattr(fetcher, "parse_fetch_response", damaged)
+    with pytest.raises(CorruptBatch, match=f"of topic numbers, partition 0, is corrupt.*{said}"):
+        PartitionFetcher(client, PARTITIONS[0], 0, 60).next_chunk()
+    assert len(answers) == 1
+
+
+def test_corruption_that_the_broker_found_is_told_at_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = FetchedPartition(0, ErrorCode.CORRUPT_MESSAGE, 0, 0, 0, (), -1, memoryview(b""))
+    response = FetchResponse(0, 0, 0, [FetchedTopic("numbers", [answer])])
+    monkeypatch.setattr(fetcher, "parse_fetch_response", lambda *arguments: response)
+    with pytest.raises(CorruptBatch, match=r"offset 7 of topic numbers.*the broker says so"):
+        PartitionFetcher(client, PARTITIONS[0], 7, 60).next_chunk()

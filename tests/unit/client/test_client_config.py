@@ -1,10 +1,12 @@
 """Kafka's client properties as one value."""
 
 import pickle
+import ssl
 
 import pytest
 
 from ottla.client import Address, ClientConfig
+from ottla.client.connection import _tls_context
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 
@@ -51,6 +53,13 @@ def test_it_is_the_same_after_pickling() -> None:
         ({"ssl_truststore_location": "/a.jks"}, "export it as PEM"),
         ({"ssl_keystore_location": "/a", "ssl_keystore_type": "PKCS12"}, "export it as PEM"),
         ({"check_crcs": "maybe"}, "check.crcs"),
+        ({"ssl_keystore_key": "-----BEGIN"}, "write the PEM to a file"),
+        ({"ssl_keystore_certificate_chain": "-----BEGIN"}, "write the PEM to a file"),
+        ({"ssl_truststore_lcoation": "/a.pem"}, "ssl.truststore.lcoation is not a property"),
+        ({"ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, "ssl.cipher.suites"),
+        ({"sasl_login_callback_handler_class": "com.x.Y"}, "a Java class"),
+        ({"sasl_pasword": "x"}, "sasl.pasword"),
+        ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.2"}, "TLSv1.2, TLSv1.3"),
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once(properties: dict[str, str], reason: str) -> None:
@@ -71,3 +80,14 @@ def test_a_jaas_line_gives_user_and_password() -> None:
     assert made.is_tls
     assert made.is_sasl
     assert not made.ssl_checks_host_name
+
+
+def test_what_only_java_knows_has_no_effect_and_is_not_called_unknown() -> None:
+    made = config(max_poll_records="5", sasl_kerberos_service_name="k", isolation_levle="x")
+    assert made.unused == ("isolation.levle",)
+
+
+def test_tls_versions_are_obeyed() -> None:
+    assert config().ssl_protocols == ("TLSv1.2", "TLSv1.3")
+    context = _tls_context(config(ssl_enabled_protocols=" TLSv1.3"))
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3

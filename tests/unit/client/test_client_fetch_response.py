@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.client.errors import CorruptBatch, is_retriable
 from ottla.client.fetch_response import (
     TOPIC_ID_VERSION,
     FetchedPartition,
     parse_fetch_response,
 )
 from ottla.client.fetcher import whole_batches
+from ottla.client.metadata import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.errors import KafkaError
@@ -26,6 +28,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.protocol.frames import skip_response_header
 
+PARTITION = TopicPartition("t", 3)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 RESULTS = st.builds(
     FetchPartitionResult,
@@ -103,14 +106,26 @@ def batch(base_offset: int, count: int) -> bytearray:
 def test_whole_batches_end_before_what_is_cut_off() -> None:
     first, second = batch(10, 3), batch(13, 2)
     both = memoryview(bytes(first + second))
-    assert whole_batches(both) == (len(both), 15)
-    assert whole_batches(both[:-1]) == (len(first), 13)
-    assert whole_batches(both[: len(first) + 70]) == (len(first), 13)
-    assert whole_batches(both[:20]) == (0, -1)
+    assert whole_batches(PARTITION, both) == (len(both), 15)
+    assert whole_batches(PARTITION, both[:-1]) == (len(first), 13)
+    assert whole_batches(PARTITION, both[: len(first) + 70]) == (len(first), 13)
+    assert whole_batches(PARTITION, both[:20]) == (0, -1)
 
 
-def test_a_length_that_no_batch_has_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (slice(8, 12), b"\0\0\0\5", "it has 5 bytes"),
+        (slice(8, 12), b"\xff\xff\xff\xff", "it has -1 bytes"),
+        (slice(16, 17), b"\1", "message format 1; only format 2"),
+        (slice(16, 17), b"\0", "message format 0; only format 2"),
+    ],
+)
+def test_a_header_that_no_batch_has_is_refused_for_good(
+    place: slice, value: bytes, said: str
+) -> None:
     broken = batch(10, 1)
-    broken[8:12] = b"\0\0\0\5"
-    with pytest.raises(KafkaError, match="offset 10 has 5 bytes"):
-        whole_batches(memoryview(broken))
+    broken[place] = value
+    with pytest.raises(CorruptBatch, match=f"offset 10 of topic t, partition 3.*{said}") as caught:
+        whole_batches(PARTITION, memoryview(broken))
+    assert not is_retriable(caught.value)

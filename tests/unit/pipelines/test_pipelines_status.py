@@ -1,6 +1,8 @@
 """What a pipeline says of itself, and how it goes on after failures."""
 
+import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -10,6 +12,8 @@ from ottla.spark.pipelines.load import load_pipeline
 from ottla.spark.pipelines.restarts import HEALTHY_AFTER_MS, Restarts
 from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory, all_pipelines
 from ottla.spark.pipelines.session import JavaMissing, check_java, settings_of
+from ottla.spark.pipelines.spark_options import source_options
+from ottla.spark.pipelines.start import data_frames
 from ottla.spark.pipelines.status import (
     empty_query,
     graph_of,
@@ -116,36 +120,53 @@ def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_good_run() -> None:
     assert restarts.count == 11
 
 
+CAPTURED = json.loads(Path(__file__).with_name("failures_of_spark.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "is_permanent"),
+    [
+        ("data loss in the driver", "Partition a-0's offset was changed from 10 to 1. Some", True),
+        ("data loss in a task", "Cannot fetch offsets 0 to 9 of t-0, which now holds", True),
+        ("topic gone", "Topic 'absent' does not exist. If it was deleted, remove it", True),
+        ("option of a source", "maxOffsetsPerTrigger is 'abc', not a whole number", True),
+        ("option of a sink", "kafka.acks is '7', not one of all, -1, 0, 1", True),
+        ("columns of a sink", "The rows have no column 'value', which every record needs", True),
+        ("rows that cannot be written", "A row asks for partition 9 of topic out", True),
+        ("marker gone", "The checkpoint is at micro-batch 1, but the marker that says", True),
+        ("another driver", "Another driver took over the transactional id 'ottla-", True),
+        ("sink topic missing", "Topic 'absent' does not exist, and the broker does not", True),
+        ("sink topic missing in foreachBatch", "Topic 'absent' does not exist, and the br", True),
+        ("corrupt batch", "The batch at offset 0 of topic t, partition 0, is corrupt: its", True),
+        ("broker away", "No broker of the cluster can be reached: 127.0.0.1:", False),
+        ("sql that does not parse", "Syntax error at or near 'SELEC'.", True),
+        ("sql of an unknown table", "The table or view `b` cannot be found.", True),
+    ],
+)
+def test_what_spark_says_of_an_error_becomes_a_sentence_and_a_decision(
+    name: str, message: str, is_permanent: bool
+) -> None:
+    """Captured from Spark 4.3 as it ended queries."""
+    found = failure_of(*CAPTURED[name])
+    assert found.message.startswith(message), found.message
+    assert found.is_permanent is is_permanent
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "message", "is_permanent"),
     [
         (
-            "StreamingQueryException",
-            "[STREAM_FAILED] x\nTraceback (most recent call last):\n  File\n"
-            "ottla.client.transactions.ProducerFenced: fenced\n\nThe above\n"
-            "ottla.spark.sink_errors.FencedError: Another driver took over.\n\n\tat java",
-            "Another driver took over.",
-            True,
-        ),
-        (
-            "StreamingQueryException",
-            "Traceback:\nottla.spark.sink_errors.SinkError: b:1 cannot be reached.\n\tat",
+            "AnalysisException",
+            "[PYTHON_DATA_SOURCE_ERROR] Failed\nTraceback\n"
+            "ottla.spark.sink_errors.SinkError: b:1 cannot be reached.\n\tat",
             "b:1 cannot be reached.",
             False,
         ),
         ("StreamingQueryException", "Traceback:\nValueError: odd\n", "ValueError: odd", False),
-        (
-            "AnalysisException",
-            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nmore",
-            "The table `x` cannot be found.",
-            True,
-        ),
         ("RuntimeError", "", "RuntimeError", False),
     ],
 )
-def test_an_error_becomes_a_sentence_and_a_decision(
-    kind: str, text: str, message: str, is_permanent: bool
-) -> None:
+def test_whose_error_it_is_decides(kind: str, text: str, message: str, is_permanent: bool) -> None:
     assert failure_of(kind, text) == (message, is_permanent)
 
 
@@ -187,3 +208,31 @@ def test_settings_are_tuned_and_the_pipelines_own_win() -> None:
     assert settings["spark.driver.memory"] == "4g"
     cluster = settings_of(definition.definition, "spark://h:7077", 8)
     assert "spark.sql.shuffle.partitions" not in cluster
+
+
+def test_each_query_has_a_group_and_a_beginning_of_its_own() -> None:
+    made = pipeline().definition
+    both = [source_options(made, made.sources[0], sink.name, "/c") for sink in made.sinks]
+    groups = [options["kafka.group.id"] for options in both]
+    assert groups == ["p-counts-lines", "p-archive-lines"]
+    assert len({options["checkpointLocation"] for options in both}) == 2
+
+
+@pytest.mark.parametrize(
+    ("timeout", "poll_timeout_ms"), [("90", "90000"), ("300s", "300000"), ("5m", "300000")]
+)
+def test_tasks_wait_for_records_as_long_as_sparks_network_may_take(
+    timeout: str, poll_timeout_ms: str
+) -> None:
+    """As Spark's own connector does."""
+    session = MagicMock()
+    session.conf = {"spark.network.timeout": timeout}
+    raw = Pipeline("p", bootstrap="b:1").source("s", topic="t").sink("o", input="s", topic="u")
+    made = raw.definition
+    data_frames(session, made, made.sinks[0])
+    told = session.readStream.format.return_value.options.call_args.kwargs
+    assert told["kafkaConsumer.pollTimeoutMs"] == poll_timeout_ms
+    session.conf = {}
+    data_frames(session, made, made.sinks[0])
+    told = session.readStream.format.return_value.options.call_args.kwargs
+    assert "kafkaConsumer.pollTimeoutMs" not in told

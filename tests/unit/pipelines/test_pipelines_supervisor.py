@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from ottla.spark.pipelines import Pipeline
 from ottla.spark.pipelines.restarts import Restarts
-from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory
+from ottla.spark.pipelines.run_directory import AlreadyRunning, RunDirectory, remove_checkpoints
 from ottla.spark.pipelines.supervisor import Supervisor
 
 DEFINITION = Pipeline("p", bootstrap="b:1").source("s", topic="t").sink("o", input="s", topic="u")
@@ -123,3 +124,26 @@ def test_a_pipeline_is_stopped_while_it_waits_to_start_again(tmp_path: Path) -> 
     watched.supervisor.stop()
     thread.join(30)
     assert (watched.directory.read_status() or {})["state"] == "stopped"
+
+
+def test_checkpoints_are_removed_only_once_no_other_supervisor_uses_them(tmp_path: Path) -> None:
+    kept = RunDirectory(tmp_path, "p").checkpoint_path / "o" / "offsets"
+    kept.mkdir(parents=True)
+    watched = Watched(tmp_path, [[STARTED, FINISHED]], is_fresh=True)
+    other = RunDirectory(tmp_path, "p")
+    other.acquire()
+    with pytest.raises(AlreadyRunning):
+        watched.supervisor.run()
+    assert kept.exists()
+    other.release()
+    assert watched.supervisor.run()["state"] == "finished"
+    assert not kept.exists()
+
+
+def test_of_a_checkpoint_that_is_named_only_what_the_sinks_left_is_removed(tmp_path: Path) -> None:
+    for name in ("o/offsets", "o-stage", "sources/o/s", "sources/other/s", "mine"):
+        (tmp_path / name).mkdir(parents=True)
+    definition = replace(DEFINITION.definition, checkpoint=f"file:{tmp_path}")
+    remove_checkpoints(definition, RunDirectory(tmp_path / "home", "p"))
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["mine", "sources", "sources/other", "sources/other/s"]

@@ -93,6 +93,15 @@ def test_every_setting_is_read() -> None:
         ('key = "customer"', "key = 5", 33, "must be a string"),
         ("partitions = 3", "partitions = 0", 34, "at least one partition"),
         ("${BROKER:-localhost:9092}", "${BROKER}", 3, "environment has no BROKER"),
+        ("customer STRING, amount DOUBLE", "customer STRING, amount DOBLE", 10, "'DOBLE' is not"),
+        ("failOnDataLoss = false", "maxOffsetsPerTrigger = 'abc'", 12, "not a whole number"),
+        ("failOnDataLoss = false", "kafka.isolation.levle = 'x'", 12, "is isolation.level meant?"),
+        ("failOnDataLoss = false", "kafka.ssl.keystore.key = 'x'", 12, "write the PEM to a file"),
+        ('topic = "orders"', 'topic = "orders"\nstarting="middle"', 9, "startingOffsets"),
+        ("SELECT window", "SELEC window", 25, "'SELEC' does not begin a query"),
+        ("FROM orders GROUP", "FORM orders GROUP", 25, "reads none"),
+        ('key = "customer"', "options.kafka.acks = 7", 33, "kafka.acks is '7'"),
+        ('key = "customer"', 'delivery = "twice"', 33, "delivery is 'twice'"),
         ('path = "archive"', 'path = "archive"\noutput_mode = "update"', 39, "only be appended"),
     ],
 )
@@ -117,6 +126,21 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_a_syntax_error_has_its_line() -> None:
     with pytest.raises(PipelineError, match=r"pipeline\.toml:2: "):
         parse("[pipeline]\nname = = 3\n")
+
+
+def test_an_option_in_a_table_of_its_own_has_its_own_line() -> None:
+    text = GOOD + '\n[sinks.more]\nfrom = "orders"\ntopic = "more"\n[sinks.more.options]\n'
+    for written in ('"kafka.acks" = 7', "kafka.acks = 7", "kafka = { acks = 7 }"):
+        with pytest.raises(PipelineError, match=r"pipeline\.toml:4[56]: kafka\.acks is '7'"):
+            parse(f"{text}topic = 'x'\n{written}\n")
+
+
+def test_a_column_may_have_the_name_of_a_transformation() -> None:
+    text = GOOD + "\n[transforms.a]\nsql = 'SELECT customer AS b FROM orders'\n"
+    found = parse_toml(text + "[transforms.b]\nsql = 'SELECT * FROM a'\n", Path("/p/p.toml"), {})
+    assert [one.name for one in found.ordered_transforms()] == ["totals", "a", "b"]
+    assert [one.name for one in found.needed_by(found.sinks[0])[1]] == ["totals"]
+    assert [one.name for one in found.needed_by(found.sinks[1])[0]] == ["orders"]
 
 
 def test_a_circle_is_named() -> None:

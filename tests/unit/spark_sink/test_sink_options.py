@@ -1,13 +1,25 @@
 """What the options of a write mean, and which are refused."""
 
 import pickle
+import re
 
 import pytest
 
+from ottla.client.transactions import ProducerFenced
 from ottla.protocol.codecs import Codec
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import MarkerMismatch, MismatchPolicy
+from ottla.spark.option_values import OptionError
 from ottla.spark.partitioner import Partitioning
-from ottla.spark.sink_errors import SinkError, mismatch
+from ottla.spark.sink_errors import (
+    FencedError,
+    Moment,
+    SinkError,
+    TopicMissing,
+    TransactionExpired,
+    explained,
+    mismatch,
+)
 from ottla.spark.sink_options import Field, check_columns, parse_sink_options
 
 BROKER = {"kafka.bootstrap.servers": "b:9092"}
@@ -53,25 +65,29 @@ def test_names_of_options_are_not_case_sensitive() -> None:
     assert options.partitioning is Partitioning.STICKY
 
 
-def test_a_plain_spelling_of_the_brokers_is_understood() -> None:
-    assert parse_sink_options({"bootstrap.servers": "b:7"}).client.bootstrap_servers[0].port == 7
+def test_plain_spellings_are_understood() -> None:
+    given = {"bootstrap.servers": "b:7", "compression.type": "zstd", "max.block.ms": "5"}
+    options = parse_sink_options(given)
+    assert options.client.bootstrap_servers[0].port == 7
+    assert options.codec is Codec.ZSTD
+    assert options.client.api_timeout_ms == 5  # as long as a producer may be blocked
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({}, "kafka.bootstrap.servers"),
-        ({**BROKER, "kafka.key.serializer": "x"}, "kafka.key.serializer"),
+        ({**BROKER, "kafka.key.serializer": "x"}, "key.serializer"),
         ({**BROKER, "kafka.value.serializer": "x"}, "STRING or BINARY"),
         ({**BROKER, "kafka.interceptor.classes": "x"}, "Java"),
         ({**BROKER, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
-        ({**BROKER, "delivery": "perhaps"}, "exactly_once or at_least_once"),
+        ({**BROKER, "delivery": "perhaps"}, "exactly_once, at_least_once"),
         ({**BROKER, "kafka.acks": "1"}, "at_least_once"),
         ({**BROKER, "kafka.acks": "2"}, "not one of"),
         ({**BROKER, "kafka.enable.idempotence": "false"}, "at_least_once"),
         ({**BROKER, "kafka.compression.type": "rar"}, "zstd"),
-        ({**BROKER, "kafka.batch.size": "many"}, "not a number"),
-        ({**BROKER, "kafka.max.request.size": "0"}, "from 1"),
+        ({**BROKER, "kafka.batch.size": "many"}, "not a whole number"),
+        ({**BROKER, "kafka.max.request.size": "0"}, "at least 1"),
         ({**BROKER, "markerMismatch": "ignore"}, "publish"),
         ({**BROKER, "kafka.partitioner.class": "com.example.P"}, "partition"),
         ({"kafka.bootstrap.servers": "b:x"}, "host:port"),
@@ -81,7 +97,7 @@ def test_a_plain_spelling_of_the_brokers_is_understood() -> None:
 def test_what_cannot_be_obeyed_is_refused_with_what_to_do(
     options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(OptionError, match=said):
         parse_sink_options(options)
 
 
@@ -123,7 +139,7 @@ def test_the_columns_of_sparks_own_sink_are_accepted_and_others_ignored() -> Non
 def test_columns_that_do_not_fit_are_named(
     fields: list[Field], topic: str | None, said: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(OptionError, match=said):
         check_columns(fields, topic)
 
 
@@ -137,3 +153,33 @@ def test_a_marker_that_does_not_fit_is_explained_with_the_way_out(
     assert said in text
     assert "ottla-q" in text
     assert "markerMismatch" in text
+
+
+FENCED = ProducerFenced(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED")
+AWAY = KafkaError(ErrorCode.NETWORK_EXCEPTION, "b:1 cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("error", "moment", "kind", "said"),
+    [
+        (FENCED, Moment(False, False, True), FencedError, "Nothing of this micro-batch was publ"),
+        (FENCED, Moment(False, True, True), TransactionExpired, "transaction.timeout.ms.*Nothing"),
+        (FENCED, Moment(True, True, True), TransactionExpired, "not known.*starting again finds"),
+        (FENCED, Moment(True, False, True), FencedError, "stop one of them.*not known"),
+        (AWAY, Moment(False, False, True), SinkError, "cannot be reached. Nothing of this"),
+        (AWAY, Moment(True, False, True), SinkError, "cannot be reached. Whether.*starting again"),
+        (AWAY, Moment(True, False, False), SinkError, "Whether the rows.*'writeId'"),
+        (
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0"),
+            Moment(False, False, True),
+            TopicMissing,
+            "create it.*Nothing",
+        ),
+    ],
+)
+def test_what_is_told_of_a_failure_is_what_is_known_then(
+    error: KafkaError, moment: Moment, kind: type[SinkError], said: str
+) -> None:
+    found = explained(error, "ottla-q", moment)
+    assert type(found) is kind
+    assert re.search(said, str(found)), str(found)

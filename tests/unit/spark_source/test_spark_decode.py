@@ -266,7 +266,7 @@ def interpreted_kernels() -> dict[str, Any]:
     """The kernels' source as plain Python, over memory that knows its bounds."""
     names = dict(vars(decode_kernels))
     names["_byte"] = lambda source, at: source.byte(int(at))
-    names["_copy"] = _guarded_copy
+    names["copy_bytes"] = _guarded_copy
     for name, value in vars(decode_kernels).items():
         if hasattr(value, "py_func"):
             names[name] = FunctionType(value.py_func.__code__, names, name)

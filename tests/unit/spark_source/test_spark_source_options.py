@@ -6,14 +6,13 @@ import pytest
 
 from ottla.client import TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST
+from ottla.spark.option_values import GivenOptions, OptionError
 from ottla.spark.options import (
-    OptionError,
     Position,
     SourceOptions,
     Subscription,
     check_batch_options,
     check_stream_options,
-    kafka_properties,
     parse_source_options,
 )
 
@@ -35,7 +34,7 @@ def test_defaults_are_those_of_spark() -> None:
     assert (options.starting, options.ending) == (None, None)
     assert options.group_id_prefix == "spark-kafka-source"
     assert options.poll_timeout_ms == 120_000
-    assert (options.fetch_offset_retries, options.fetch_offset_retry_interval_ms) == (3, 10)
+    assert (options.fetch_offset_attempts, options.fetch_offset_interval_ms) == (3, 1000)
     assert options.max_trigger_delay_ms == 15 * 60_000
     assert options.partition_cache_ttl_ms == -1
     assert not options.client.is_read_committed
@@ -63,8 +62,9 @@ def test_names_are_not_case_sensitive_and_need_no_prefix() -> None:
 
 def test_the_prefixed_spelling_wins() -> None:
     options = {"bootstrap.servers": "plain:1", "kafka.bootstrap.servers": "prefixed:1"}
-    assert kafka_properties(options)["bootstrap.servers"] == "prefixed:1"
-    assert kafka_properties(dict(reversed(options.items())))["bootstrap.servers"] == "prefixed:1"
+    for given in (options, dict(reversed(options.items()))):
+        found = GivenOptions(given).kafka_properties({})
+        assert found["bootstrap.servers"] == "prefixed:1"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_the_prefixed_spelling_wins() -> None:
         ({"minPartitions": "few"}, "not a whole number"),
         ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
         ({"startingOffsets": "middle"}, "startingOffsets: expected e.g."),
-        ({"startingOffsetsByTimestampStrategy": "x"}, "neither 'error' nor 'latest'"),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "not one of error, latest"),
+        ({"partition.metadata.cache.ttl.ms": "0"}, "or -1"),
+        ({"kafka.ssl.keystore.key": "x"}, "ssl.keystore.key is not read"),
         ({"maxTriggerDelay": "soon"}, "not a time"),
         ({"kafka.auto.offset.reset": "earliest"}, "'auto.offset.reset' is not supported"),
         ({"kafka.key.deserializer": "x"}, "'key.deserializer' is not supported"),
@@ -145,6 +147,21 @@ def test_delays(text: str, expected_ms: int) -> None:
         ({"startingOffsets": '{"a":{"0":-1}}'}, "a-0 can't be latest"),
         ({"endingOffsets": "earliest"}, "ending offset can't be earliest"),
         ({"endingOffsets": '{"a":{"0":-2}}'}, "a-0 can't be earliest"),
+        (
+            {"startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"0":8}}'},
+            "start offset 9 is greater than the end offset 8 for topic a partition 0",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"a":{"0":9}}',
+                "endingOffsetsByTimestamp": '{"a":{"0":8}}',
+            },
+            "start timestamp 9 is greater",
+        ),
+        (
+            {"startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"1":10}}'},
+            "must name the same partitions",
+        ),
     ],
 )
 def test_what_a_batch_cannot_have(given: dict[str, str], reason: str) -> None:

@@ -23,17 +23,32 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from ottla.client import Client, ClientConfig, CommittedOffset, TopicPartition, committed_offsets
+from ottla.client import (
+    Client,
+    ClientConfig,
+    CommittedOffset,
+    CorruptBatch,
+    TopicPartition,
+    committed_offsets,
+)
 from ottla.protocol.api import ApiKey
-from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.batches import (
+    CRC_AT,
+    MAGIC_AT,
+    Record,
+    build_batch,
+    iter_batches,
+)
 from ottla.protocol.codecs import Codec
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.spark import source_initial, source_limits
 from ottla.spark.datasource import OttlaDataSource
-from ottla.spark.decode import CorruptBatch
-from ottla.spark.options import OptionError, parse_source_options
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import SourceOptions, parse_source_options
 from ottla.spark.schema import spark_schema
 from ottla.spark.source import OttlaBatchReader, OttlaFilteringReader, OttlaStreamReader
-from ottla.spark.source_offsets import TopicGone
+from ottla.spark.source_initial import CheckpointUnreachable, InitialOffsetFile
+from ottla.spark.source_offsets import OffsetReader, TopicGone
 from ottla.spark.source_progress import group_id_of
 from ottla.spark.source_task import DataLoss
 from ottla.testing import Cluster
@@ -194,10 +209,11 @@ def test_where_a_batch_starts_and_ends(
             "you must specify all TopicPartitions.*Specified: numbers-0. Assigned: numbers-0, num",
         ),
         ({"startingTimestamp": str(START_MS * 2)}, OptionError, "No offset matched"),
+        ({"startingOffsets": SPECIFIC % (0, 120)}, DataLoss, "failOnDataLoss"),
         (
-            {"startingOffsets": SPECIFIC % (90, 0), "endingOffsets": SPECIFIC % (80, -1)},
-            DataLoss,
-            "failOnDataLoss",
+            {"startingOffsets": SPECIFIC % (90, 0), "endingTimestamp": str(START_MS + 9_000)},
+            OptionError,
+            "start offset 90 is greater than the resolved end offset 9 for topic numbers part",
         ),
     ],
 )
@@ -205,7 +221,14 @@ def test_what_a_batch_cannot_read(
     cluster: Cluster, options: dict[str, str], error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
-        batch_reader(cluster, **options, **{"kafka.default.api.timeout.ms": "1"}).partitions()
+        batch_reader(cluster, **options, **{"fetchOffset.retryIntervalMs": "0"}).partitions()
+
+
+def test_a_start_behind_the_end_is_a_mistake_whatever_data_loss_may_do(cluster: Cluster) -> None:
+    options = {"startingOffsets": SPECIFIC % (90, 0), "failOnDataLoss": "false"}
+    with pytest.raises(OptionError, match="greater than the resolved end"):
+        batch_reader(cluster, **options, endingTimestamp=str(START_MS)).partitions()
+    assert offsets_of(batch_reader(cluster, **options)) == {0: (90, 99), 1: (0, 99)}
 
 
 @pytest.mark.parametrize(
@@ -317,17 +340,22 @@ def test_records_that_retention_took_are_missed_or_skipped(
     assert rows_of(lenient, planned) == []
 
 
-def test_a_corrupt_batch_is_named(request: pytest.FixtureRequest) -> None:
+# Bytes of the third batch: from its start, or from the end of the log.
+@pytest.mark.parametrize("place", [-1, MAGIC_AT, CRC_AT], ids=["record", "magic", "crc"])
+def test_a_corrupt_batch_is_named_at_once(place: int) -> None:
     with Cluster() as own:
         own.create_topic("broken", config=KEPT)
         fill(own, "broken", 0, 0, 30)
         own.stop()
         segment = next(own.directory.rglob("broken-0/*.log"))
         data = bytearray(segment.read_bytes())
-        data[-1] ^= 0xFF
+        starts = [position for position, _ in iter_batches(memoryview(bytes(data)))]
+        data[place if place < 0 else starts[2] + place] ^= 0xFF
         segment.write_bytes(data)
         own.start()
-        reader = batch_reader(own, subscribe="broken")
+        # Time for ever: what will be the same next time is not tried again.
+        options = {"subscribe": "broken", "kafkaConsumer.pollTimeoutMs": "1000000000"}
+        reader = batch_reader(own, **options, endingOffsets='{"broken":{"0":30}}')
         with pytest.raises(CorruptBatch, match="offset 20 of topic broken, partition 0"):
             rows_of(reader, reader.partitions())
 
@@ -428,15 +456,52 @@ def test_available_now_reads_what_there_was_and_no_more(
     fill(cluster, topic, 0, 0, 25)
     reader = stream_reader(cluster, topic, minOffsetsPerTrigger="1000")
     reader.prepareForTriggerAvailableNow()
-    fill(cluster, topic, 0, 25, 25)
     offset, ends = reader.initialOffset(), []
     while True:
         following = reader.latestOffset(offset, ReadMaxRows(10))
+        fill(cluster, topic, 0, 25, 25)
         if following == offset:
             break
         ends.append(following[topic]["0"])
         offset = following
     assert ends == [10, 20, 25]
+    reader.stop()
+
+
+def test_available_now_sees_that_a_topic_was_created_anew(
+    cluster: Cluster, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 25)
+    begun = {topic: {"0": 25}}  # as the checkpoint has it
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    cluster.create_topic(topic, 1, config=KEPT)
+    fill(cluster, topic, 0, 0, 10)
+    options = {"fetchOffset.retryIntervalMs": "0"}
+    strict = stream_reader(cluster, topic, **options)
+    strict.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="offset was changed from 25 to 10"):
+        strict.partitions(begun, strict.latestOffset(begun, ReadAllAvailable()))
+    strict.stop()
+    lenient = stream_reader(cluster, topic, **options, failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    end = lenient.latestOffset(begun, ReadAllAvailable())
+    assert (end, lenient.partitions(begun, end)) == ({topic: {"0": 10}}, [])
+    assert lenient.latestOffset(end, ReadAllAvailable()) is end
+    lenient.stop()
+
+
+def test_available_now_does_not_ask_again_where_a_query_began(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    """A time that no record reaches any more must not end a query that is long past it."""
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 25)
+    reader = stream_reader(cluster, topic, startingTimestamp=str(START_MS * 2))
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset({topic: {"0": 5}}, ReadAllAvailable())
+    assert end == {topic: {"0": 25}}
     reader.stop()
 
 
@@ -485,7 +550,7 @@ def test_a_topic_that_is_gone_ends_the_stream(
 ) -> None:
     topic = new_topic(cluster, request)
     fill(cluster, topic, 0, 0, 10)
-    options = {"failOnDataLoss": "false", "kafka.default.api.timeout.ms": "1"}
+    options = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "0"}
     reader = stream_reader(cluster, topic, **options)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
@@ -600,3 +665,140 @@ def test_a_poll_that_brings_nothing_ends(cluster: Cluster, request: pytest.Fixtu
     reader = batch_reader(cluster, **options, endingOffsets=json.dumps({topic: {"0": 11}}))
     with pytest.raises(KafkaError, match="sent nothing from offset 10 on within 5 ms"):
         rows_of(reader, reader.partitions())
+
+
+class Unlucky:
+    """A client whose questions fail."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def retrying(self, attempt: Any) -> Any:
+        return attempt()
+
+    def metadata(self, topics: Any) -> Any:
+        self.asked += 1
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"not yet {self.asked}")
+
+    def forget_topics(self) -> None: ...
+
+
+@pytest.mark.parametrize(("retries", "asked"), [(None, 3), ("1", 1), ("5", 5)])
+def test_offsets_are_asked_for_as_often_as_the_option_says(retries: str | None, asked: int) -> None:
+    named = {"bootstrap.servers": "h", "subscribe": "t", "fetchOffset.retryIntervalMs": "0"}
+    named |= {} if retries is None else {"fetchOffset.numRetries": retries}
+    client = Unlucky()
+    reader = OffsetReader(parse_source_options(named), client)  # type: ignore[arg-type]
+    with pytest.raises(KafkaError, match=f"not yet {asked}"):
+        reader.partitions()
+    assert client.asked == asked
+
+
+def test_spark_4_1_repeats_a_first_batch_from_its_start(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    """It asks for the end first, without saying where it is."""
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingOffsets="latest")
+    kept = json.loads(json.dumps(reader.latestOffset()))  # in the offset log
+    assert values_between(reader, reader.initialOffset(), kept) == []
+    assert reader.latestOffset() == kept  # nothing new
+    reader.stop()
+    fill(cluster, topic, 0, 10, 10)
+    again = stream_reader(cluster, topic, startingOffsets="latest")
+    assert values_between(again, again.initialOffset(), kept) == []
+    following = again.latestOffset()
+    assert values_between(again, kept, following) == numbered(0, *range(10, 20))
+    again.stop()
+
+
+def test_spark_4_1_goes_on_from_an_empty_first_batch(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingOffsets="latest")
+    kept = json.loads(json.dumps(reader.latestOffset()))
+    reader.stop()
+    fill(cluster, topic, 0, 10, 10)
+    again = stream_reader(cluster, topic, startingOffsets="latest")
+    # The first batch is committed: Spark does not ask where the query began.
+    assert values_between(again, kept, again.latestOffset()) == numbered(0, *range(10, 20))
+    again.stop()
+
+
+def test_spark_4_1_goes_on_where_no_new_query_could_begin(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    topic = new_topic(cluster, request)
+    fill(cluster, topic, 0, 0, 10)
+    reader = stream_reader(cluster, topic, startingTimestamp=str(START_MS * 2))
+    assert reader.latestOffset() == {topic: {"0": 10}}
+    assert reader.latestOffset() == {topic: {"0": 10}}
+    with pytest.raises(OptionError, match="No offset matched"):
+        reader.initialOffset()
+    reader.stop()
+
+
+def test_limits_that_spark_does_not_obey_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = {"bootstrap.servers": "h", "subscribe": "t", "maxOffsetsPerTrigger": "5"}
+    OttlaStreamReader(parse_source_options(named))
+    assert caplog.text == ""
+    monkeypatch.setattr(source_limits, "HAS_LIMITS", False)
+    OttlaStreamReader(parse_source_options(named))
+    assert "maxOffsetsPerTrigger and minOffsetsPerTrigger have no effect" in caplog.text
+
+
+def test_properties_that_nobody_knows_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    named = {"bootstrap.servers": "h", "subscribe": "t", "kafka.max.poll.records": "5"}
+    OttlaDataSource(named).schema()
+    assert caplog.text == ""
+    misspelt = OttlaDataSource({**named, "kafka.isolation.levle": "read_committed"})
+    for schema in (misspelt.schema(), misspelt.schema()):  # as often as Spark asks
+        misspelt.streamReader(schema)
+    assert caplog.text.count("Not known, without effect: isolation.levle") == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "uri"),
+    [("file:/c", "file:///c"), ("s3a://bucket/c", "s3://bucket/c"), ("gs://b/c", "gs://b/c")],
+)
+def test_locations_are_spelled_as_pyarrow_spells_them(
+    monkeypatch: pytest.MonkeyPatch, location: str, uri: str
+) -> None:
+    asked: list[str] = []
+
+    class Recorded:
+        @staticmethod
+        def from_uri(uri: str) -> tuple[Any, str]:
+            asked.append(uri)
+            return None, "/c"
+
+    monkeypatch.setattr(source_initial.fs, "FileSystem", Recorded)
+    InitialOffsetFile(located(location))
+    assert asked == [uri]
+
+
+def located(location: str) -> SourceOptions:
+    named = {"bootstrap.servers": "h", "subscribe": "t", "checkpointLocation": location}
+    return parse_source_options(named)
+
+
+@pytest.mark.parametrize("location", ["dbfs:/checkpoints/c", "wasbs://a@b/c"])
+def test_a_location_that_pyarrow_does_not_know_is_a_warning(
+    location: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = InitialOffsetFile(located(location))
+    file.save({TopicPartition("t", 0): 5})
+    assert file.load() is None
+    assert f"are not kept in {location}" in caplog.text
+
+
+def test_a_location_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    file = InitialOffsetFile(located(str(tmp_path / "file")))
+    with pytest.raises(CheckpointUnreachable, match="or set the source's checkpointLocation"):
+        file.save({TopicPartition("t", 0): 5})

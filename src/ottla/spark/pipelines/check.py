@@ -21,13 +21,14 @@ from ottla.spark.pipelines.definition import (
     SourceKind,
     Transform,
     ValueFormat,
-    unbalanced,
 )
 from ottla.spark.pipelines.intervals import IntervalError, check_interval, parse_trigger
+from ottla.spark.pipelines.schema_text import problem_of_schema
+from ottla.spark.pipelines.spark_options import problems_of_sink, problems_of_source
+from ottla.spark.pipelines.sql_text import problem_of_sql
 
 OUTPUT_MODES = ("append", "update", "complete")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
-_DELIVERIES = ("exactly_once", "at_least_once")
 
 
 class Problem(NamedTuple):
@@ -92,6 +93,11 @@ def _of_source(definition: Definition, source: Source) -> Iterator[Problem]:
             yield Problem(at, "no broker is named: set 'bootstrap' in [pipeline]")
         if source.format is ValueFormat.JSON and source.schema is None:
             yield Problem(at, 'format = "json" needs a \'schema\', such as "id INT, name STRING"')
+        if source.topic is not None and definition.bootstrap_of(source) is not None:
+            for setting, why in problems_of_source(definition, source):
+                yield Problem((*at, setting), why)
+    if source.schema is not None and (reason := problem_of_schema(source.schema)) is not None:
+        yield Problem((*at, "schema"), reason)
     if source.watermark is not None:
         yield from _of_watermark((*at, "watermark"), source.watermark.delay)
         if source.kind is SourceKind.TABLE:
@@ -104,9 +110,9 @@ def _of_transform(definition: Definition, transform: Transform) -> Iterator[Prob
         yield Problem(at, "a transformation has either 'sql' or 'python'")
         return
     if transform.sql is not None:
-        if (reason := unbalanced(transform.sql)) is not None:
+        if (reason := problem_of_sql(transform.sql)) is not None:
             yield Problem((*at, "sql"), f"in the SQL {reason}")
-        if not definition.inputs_of(transform):
+        elif not definition.inputs_of(transform):
             known = [name for name in definition.names if name != transform.name]
             yield Problem(
                 (*at, "sql"),
@@ -172,10 +178,9 @@ def _of_topic_sink(definition: Definition, sink: Sink) -> Iterator[Problem]:
         yield Problem(at, "a sink needs either a 'topic' or a 'topic_column'")
     if definition.bootstrap_of(sink) is None:
         yield Problem(at, "no broker is named: set 'bootstrap' in [pipeline]")
-    if sink.delivery not in _DELIVERIES:
-        yield Problem(
-            (*at, "delivery"), f"'{sink.delivery}' is not one of {', '.join(_DELIVERIES)}"
-        )
+    else:
+        for setting, reason in problems_of_sink(definition, sink):
+            yield Problem((*at, setting), reason)
     if sink.create is not None and sink.topic is None:
         yield Problem((*at, "create"), "only a sink with one 'topic' can create it")
     if sink.create is not None and sink.create.partitions < 1:

@@ -1,16 +1,18 @@
 """What a pipeline is: sources, transformations and sinks that refer to each other by name. Pure.
 
 A definition is made from a TOML file (`toml_file.py`) or in Python (`builder.py`), checked as a
-whole (`check.py`) and compiled to streaming queries (`compile.py`), one for each sink.
+whole (`check.py`) and made into streaming queries (`start.py`), one for each sink.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from ottla.spark.pipelines.sql_text import relations_in_sql
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PIPELINE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -111,13 +113,25 @@ class Definition:
         """The names that a transformation reads."""
         if transform.sql is None:
             return transform.inputs
-        return names_in_sql(transform.sql, set(self.names) - {transform.name})
+        return relations_in_sql(transform.sql, set(self.names) - {transform.name})
 
     @property
     def names(self) -> tuple[str, ...]:
         """What SQL, functions and sinks can refer to."""
         sources = tuple(source.name for source in self.sources)
         return sources + tuple(transform.name for transform in self.transforms)
+
+    def needed_by(self, sink: Sink) -> tuple[tuple[Source, ...], tuple[Transform, ...]]:
+        """The sources and transformations of a sink, each after what it reads."""
+        needed = {sink.input}
+        ordered = self.ordered_transforms()
+        for one in reversed(ordered):
+            if one.name in needed:
+                needed |= set(self.inputs_of(one))
+        return (
+            tuple(source for source in self.sources if source.name in needed),
+            tuple(one for one in ordered if one.name in needed),
+        )
 
     def bootstrap_of(self, part: Source | Sink) -> str | None:
         return part.bootstrap or self.bootstrap
@@ -137,28 +151,3 @@ class Definition:
             for one in ready:
                 ordered.append(waiting.pop(one.name))
         return tuple(ordered)
-
-
-_SQL_NOISE = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""", re.DOTALL
-)
-_SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def names_in_sql(sql: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Those of the known names that the SQL mentions outside of strings and comments."""
-    words = {word.lower() for word in _SQL_NAME.findall(_SQL_NOISE.sub(" ", sql))}
-    return tuple(sorted(name for name in known if name.lower() in words))
-
-
-def unbalanced(sql: str) -> str | None:
-    """What is wrong with the brackets and quotes of the SQL, if anything."""
-    rest = _SQL_NOISE.sub(" ", sql)
-    if "'" in rest or '"' in rest:
-        return "a quote is not closed"
-    depth = 0
-    for character in rest:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth < 0:
-            return "there is a ')' without '('"
-    return "a '(' is not closed" if depth else None

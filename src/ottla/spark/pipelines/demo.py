@@ -58,10 +58,12 @@ class Demo:
         with Client(ClientConfig.of(self._bootstrap)) as client:
             for topic in (ORDERS_TOPIC, TOTALS_TOPIC):
                 create_topic(client, topic, NewTopic(PARTITIONS, -1, {}))
-        directory = RunDirectory(home_directory(os.environ), "demo")
-        directory.remove_checkpoints()  # each demo begins with the orders that arrive now
         self._supervisor = Supervisor(
-            demo_pipeline.__file__, demo_pipeline.pipeline.definition, directory, metrics_port=0
+            demo_pipeline.__file__,
+            demo_pipeline.pipeline.definition,
+            RunDirectory(home_directory(os.environ), "demo"),
+            is_fresh=True,  # each demo begins with the orders that arrive now
+            metrics_port=0,
         )
         threads = [
             Thread(target=self._make_orders, daemon=True),

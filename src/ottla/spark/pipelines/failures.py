@@ -11,13 +11,24 @@ from typing import NamedTuple
 
 _MESSAGE_LENGTH_MAX = 2_000
 
-# A line "package.module.Name: text" as Python ends a traceback, with lines that follow it.
+# A line "package.module.Name: text" as Python ends a traceback.
 _PYTHON_ERROR = re.compile(
-    r"^\s*(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Fenced|Unreachable)): (?P<text>.+)$",
-    re.MULTILINE,
+    r"^\s*(?P<name>ottla\.[\w.]+|[A-Za-z_][\w.]*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE
 )
 _SPARK_ERROR = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<text>[^\n]+)")
-_PERMANENT_NAMES = ("FencedError", "MarkerError", "AnalysisException", "ParseException")
+# Of Ottla: what will be the same next time, unless a person does something.
+_PERMANENT_NAMES = (
+    "CorruptBatch",
+    "DataLoss",
+    "EncodeError",
+    "FencedError",
+    "MarkerError",
+    "OptionError",
+    "PlanError",
+    "TopicGone",
+    "TopicMissing",
+)
+_PERMANENT_KINDS = ("AnalysisException", "ParseException", *_PERMANENT_NAMES)
 _PERMANENT_CLASSES = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "UNRESOLVED_COLUMN",
@@ -35,16 +46,20 @@ class Failure(NamedTuple):
 
 def failure_of(kind: str, text: str) -> Failure:
     """The sentence of an error whose class is `kind` and whose text is Spark's."""
-    message, name = text.strip().splitlines()[0] if text.strip() else kind, kind
     found = list(_PYTHON_ERROR.finditer(text))
     ours = [one for one in found if one["name"].startswith("ottla.")]
-    if ours or found:
-        chosen = (ours or found)[-1]
-        name = chosen["name"].rpartition(".")[2]
-        message = chosen["text"] if ours else f"{name}: {chosen['text']}"
-    elif spark := _SPARK_ERROR.search(text):
-        message, name = spark["text"], spark["name"]
-    is_permanent = (
-        kind in _PERMANENT_NAMES or name in _PERMANENT_NAMES or name.startswith(_PERMANENT_CLASSES)
-    )
+    if ours:
+        name = ours[-1]["name"].rpartition(".")[2]
+        return _failure(ours[-1]["text"], name in _PERMANENT_NAMES)
+    is_permanent = kind in _PERMANENT_KINDS
+    if found:
+        name = found[-1]["name"].rpartition(".")[2]
+        return _failure(f"{name}: {found[-1]['text']}", is_permanent or name in _PERMANENT_KINDS)
+    if spark := _SPARK_ERROR.search(text):
+        is_permanent = is_permanent or spark["name"].startswith(_PERMANENT_CLASSES)
+        return _failure(spark["text"], is_permanent)
+    return _failure(text.strip().splitlines()[0] if text.strip() else kind, is_permanent)
+
+
+def _failure(message: str, is_permanent: bool) -> Failure:
     return Failure(message[:_MESSAGE_LENGTH_MAX].strip(), is_permanent)

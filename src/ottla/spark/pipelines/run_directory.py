@@ -22,6 +22,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
+
+from ottla.spark.pipelines.definition import Definition
 
 LOG_BYTES_MAX = 16 << 20  # a pipeline that fails for days must not fill the disk
 
@@ -112,14 +115,41 @@ class RunDirectory:
         except OSError:
             return []
 
-    def remove_checkpoints(self) -> None:
-        """Forget what was read and written: the next run begins anew."""
-        shutil.rmtree(self.checkpoint_path, ignore_errors=True)
-
     def _replace(self, name: str, text: str) -> None:
         temporary = self.path / f".{name}.tmp"
         temporary.write_text(text)
         os.replace(temporary, self.path / name)
+
+
+class NotRemoved(Exception):
+    """Checkpoints that are not on this machine's disk."""
+
+
+def checkpoints_of(definition: Definition, directory: RunDirectory) -> list[Path]:
+    """What a pipeline keeps of what it has read and written; NotRemoved if it is elsewhere.
+
+    A checkpoint that the pipeline names may hold what is not the pipeline's: only what its sinks
+    left there is listed.
+    """
+    if definition.checkpoint is None:
+        return [directory.checkpoint_path]
+    split = urlsplit(definition.checkpoint)
+    if split.scheme not in ("", "file"):
+        raise NotRemoved(
+            f"The checkpoint {definition.checkpoint} is not on this machine: remove it by hand."
+        )
+    root = Path(split.path)
+    return [
+        path
+        for sink in definition.sinks
+        for path in (root / sink.name, root / f"{sink.name}-stage", root / "sources" / sink.name)
+    ]
+
+
+def remove_checkpoints(definition: Definition, directory: RunDirectory) -> None:
+    """Forget what was read and written: the next run begins anew."""
+    for path in checkpoints_of(definition, directory):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def all_pipelines(home: Path) -> list[RunDirectory]:

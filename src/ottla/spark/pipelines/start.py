@@ -10,9 +10,12 @@ the row as JSON, without columns that begin with an underscore.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from ottla.spark import register
+from ottla.spark.pipelines.check import Problem
 from ottla.spark.pipelines.definition import (
     Definition,
     Sink,
@@ -22,16 +25,28 @@ from ottla.spark.pipelines.definition import (
     ValueFormat,
     Watermark,
 )
+from ottla.spark.pipelines.failures import failure_of
 from ottla.spark.pipelines.intervals import parse_trigger
+from ottla.spark.pipelines.spark_options import NETWORK_TIMEOUT, sink_options, source_options
 from ottla.spark.sink_batches import exactly_once_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMAT = "ottla"
+_POLL_S = 1
 _CORRUPT = "_corrupt_record"
 _RECORD_TYPES = ("string", "binary")
+
+
+class PlanError(Exception):
+    """Spark refuses a part of the pipeline, which the problem names."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{'.'.join(problem.path)}: {problem.reason}")
+        self.problem = problem
 
 
 def start_queries(
@@ -41,24 +56,39 @@ def start_queries(
     *,
     trigger: str | None = None,
 ) -> list[StreamingQuery]:
-    """Start every query of the pipeline; `trigger` overrides those of the definition."""
+    """Start every query of the pipeline, or none; `trigger` overrides those of the definition."""
+    register(session)  # in this thread
     base = checkpoint or definition.checkpoint
-    frames = data_frames(session, definition, base)
-    return [
-        _start(definition, sink, frames[sink.input], base, trigger) for sink in definition.sinks
-    ]
+    planned = [_planned(session, definition, sink, base, trigger) for sink in definition.sinks]
+    started: list[StreamingQuery] = []
+    try:
+        for sink, writer in zip(definition.sinks, planned, strict=True):
+            with _placed("sinks", sink.name):
+                started.append(writer.start())
+    except BaseException:
+        for query in started:
+            query.stop()
+        raise
+    return started
 
 
 def await_end(queries: list[StreamingQuery]) -> None:
-    """Return when every query has ended; raise what ended the first that failed."""
-    for query in queries:
-        query.awaitTermination()
+    """Return when every query has ended; if one fails, stop the others and raise why."""
+    try:
+        while any(query.isActive for query in queries):
+            for query in queries:
+                query.awaitTermination(_POLL_S)
+        for query in queries:
+            query.awaitTermination()
+    finally:
+        for query in queries:
+            query.stop()
 
 
 def data_frames(
-    session: SparkSession, definition: Definition, checkpoint: str | None = None
+    session: SparkSession, definition: Definition, sink: Sink, checkpoint: str | None = None
 ) -> dict[str, DataFrame]:
-    """The DataFrames of all sources and transformations, which SQL finds by their names."""
+    """The DataFrames of all that a sink needs, which SQL finds by their names."""
     frames: dict[str, DataFrame] = {}
 
     def add(name: str, frame: DataFrame, watermark: Watermark | None) -> None:
@@ -67,42 +97,57 @@ def data_frames(
         frames[name] = frame
         frame.createOrReplaceTempView(name)
 
-    for source in definition.sources:
-        frame = _source_frame(session, definition, source, checkpoint)
-        add(source.name, frame, source.watermark)
-    for transform in definition.ordered_transforms():
-        if transform.sql is not None:
-            frame = session.sql(transform.sql)
-        elif transform.function is not None:
-            frame = transform.function(*(frames[name] for name in transform.inputs))
-        else:
-            raise ValueError(f"transformation {transform.name} does nothing")
-        add(transform.name, frame, transform.watermark)
+    sources, transforms = definition.needed_by(sink)
+    for source in sources:
+        with _placed("sources", source.name):
+            frame = _source_frame(session, definition, source, sink, checkpoint)
+            add(source.name, frame, source.watermark)
+    for transform in transforms:
+        with _placed("transforms", transform.name, "python" if transform.sql is None else "sql"):
+            if transform.sql is not None:
+                frame = session.sql(transform.sql)
+            elif transform.function is not None:
+                frame = transform.function(*(frames[name] for name in transform.inputs))
+            else:
+                raise ValueError(f"transformation {transform.name} does nothing")
+            add(transform.name, frame, transform.watermark)
     return frames
 
 
+@contextmanager
+def _placed(*path: str) -> Iterator[None]:
+    """Say of which part of the pipeline Spark complains."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:  # ParseException is one
+        failure = failure_of(type(error).__name__, str(error))
+        if not failure.is_permanent:
+            raise
+        raise PlanError(Problem(path, failure.message)) from error
+
+
 def _source_frame(
-    session: SparkSession, definition: Definition, source: Source, checkpoint: str | None
+    session: SparkSession,
+    definition: Definition,
+    source: Source,
+    sink: Sink,
+    checkpoint: str | None,
 ) -> DataFrame:
     if source.kind is SourceKind.FILES:
         reader = session.readStream.format(source.file_format).options(**source.options)
         if source.schema is not None:
             reader = reader.schema(source.schema)
         return reader.load(source.path)
-    options: dict[str, Any] = {
-        "kafka.bootstrap.servers": definition.bootstrap_of(source),
-        "subscribe": source.topic,
-        "kafka.isolation.level": "read_committed",
-        **source.options,
-    }
+    network_timeout = session.conf.get(NETWORK_TIMEOUT, None)
+    options: dict[str, Any] = source_options(
+        definition, source, sink.name, checkpoint, network_timeout
+    )
     if source.kind is SourceKind.TABLE:
         return _decoded(
             _newest_of_key(session.read.format(FORMAT).options(**options).load()), source
         )
-    options.setdefault("startingOffsets", source.starting)
-    if checkpoint is not None:
-        options.setdefault("checkpointLocation", f"{checkpoint}/sources/{source.name}")
-    options.setdefault("kafka.group.id", f"{definition.name}-{source.name}")
     return _decoded(session.readStream.format(FORMAT).options(**options).load(), source)
 
 
@@ -111,7 +156,9 @@ def _newest_of_key(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     fields = [f.col(name) for name in records.columns]
-    newest = records.groupBy("key").agg(f.max_by(f.struct(*fields), f.col("offset")).alias("r"))
+    # A key may have moved to another partition, where offsets say nothing of it.
+    newness = f.struct("timestamp", "offset")
+    newest = records.groupBy("key").agg(f.max_by(f.struct(*fields), newness).alias("r"))
     return newest.select("r.*").where("value IS NOT NULL")
 
 
@@ -148,18 +195,21 @@ def _decoded(records: DataFrame, source: Source) -> DataFrame:
 _RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "malformed")
 
 
-def _start(
+def _planned(
+    session: SparkSession,
     definition: Definition,
     sink: Sink,
-    frame: DataFrame,
     base: str | None,
     trigger: str | None,
-) -> StreamingQuery:
+) -> DataStreamWriter:
+    """The query of a sink, to be started."""
+    frame = data_frames(session, definition, sink, base)[sink.input]
     checkpoint = f"{base}/{sink.name}" if base is not None else None
     options = dict(sink.options)
     if sink.kind is SinkKind.TOPIC:
-        frame = record_columns(frame, sink)
-        options = {**_topic_options(definition, sink, checkpoint), **options}
+        with _placed("sinks", sink.name):
+            frame = record_columns(frame, sink)
+        options = sink_options(definition, sink, checkpoint)
     elif sink.kind is SinkKind.FILES:
         options["path"] = sink.path or ""
     if checkpoint is not None:
@@ -168,26 +218,14 @@ def _start(
     if sink.kind is SinkKind.TOPIC and sink.output_mode == "update":
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
-        writer = writer.foreachBatch(exactly_once_batches(**options))
+        writer = writer.foreachBatch(exactly_once_batches(name="", **options))
     else:
         names = {SinkKind.TOPIC: FORMAT, SinkKind.FILES: sink.file_format}
         writer = writer.format(names.get(sink.kind, str(sink.kind))).options(**options)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     when: Any = parse_trigger(trigger or sink.trigger or definition.trigger)
-    return writer.trigger(**when).start()
-
-
-def _topic_options(definition: Definition, sink: Sink, checkpoint: str | None) -> dict[str, str]:
-    options = {
-        "kafka.bootstrap.servers": definition.bootstrap_of(sink) or "",
-        "delivery": sink.delivery,
-    }
-    if sink.topic is not None:
-        options["topic"] = sink.topic
-    if checkpoint is not None and urlsplit(checkpoint).scheme in ("", "file"):
-        options["stageDirectory"] = f"{urlsplit(checkpoint).path}-stage"
-    return options
+    return writer.trigger(**when)
 
 
 def record_columns(frame: DataFrame, sink: Sink) -> DataFrame:

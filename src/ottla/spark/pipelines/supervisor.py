@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from ottla.spark.pipelines.definition import Definition
 from ottla.spark.pipelines.restarts import Restarts
-from ottla.spark.pipelines.run_directory import RunDirectory
+from ottla.spark.pipelines.run_directory import RunDirectory, remove_checkpoints
 from ottla.spark.pipelines.status import empty_query, graph_of, metrics_text, with_progress
 
 STOP_S_MAX = 30.0  # Spark's own shutdown takes a few seconds; beyond this it hangs
@@ -45,17 +45,22 @@ class Supervisor:
         *,
         master: str | None = None,
         trigger: str | None = None,
+        is_fresh: bool = False,
         metrics_port: int | None = None,
         on_change: Callable[[str, Status], None] = lambda event, status: None,
         environment: Mapping[str, str] | None = None,
         restarts: Restarts | None = None,
     ) -> None:
-        """`on_change` is told what happened and the status after it, from the calling thread."""
+        """`on_change` is told what happened and the status after it, from the calling thread.
+
+        `is_fresh`: the checkpoints of earlier runs are removed first.
+        """
         self._reference = reference
         self._definition = definition
         self._directory = directory
         self._master = master
         self._trigger = trigger
+        self._is_fresh = is_fresh
         self._metrics_port = metrics_port
         self._on_change = on_change
         self._environment = dict(os.environ if environment is None else environment)
@@ -90,8 +95,11 @@ class Supervisor:
     def run(self) -> Status:
         """Run until the end, which is in the status returned."""
         self._directory.acquire()
-        server = self._serve_metrics()
+        server: ThreadingHTTPServer | None = None
         try:
+            if self._is_fresh:  # now that no other supervisor uses them
+                remove_checkpoints(self._definition, self._directory)
+            server = self._serve_metrics()
             while True:
                 began = monotonic()
                 outcome = self._run_once()

@@ -39,10 +39,15 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int:
-    """The line of a path, or of the nearest that encloses it; 1 if there is none."""
-    for length in range(len(path), 0, -1):
-        if path[:length] in lines:
-            return lines[path[:length]]
+    """The line of a path, or of the nearest that encloses it; 1 if there is none.
+
+    A name with dots is the same whether it is written as one or as several.
+    """
+    dotted = {".".join(known): line for known, line in lines.items()}
+    parts = ".".join(path).split(".")
+    for length in range(len(parts), 0, -1):
+        if (line := dotted.get(".".join(parts[:length]))) is not None:
+            return line
     return 1
 
 

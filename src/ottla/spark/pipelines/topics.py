@@ -1,4 +1,7 @@
-"""Whether a pipeline's topics are there; those that it may create are created. No Spark yet."""
+"""Whether a pipeline's topics are there; those that it may create are created. No Spark yet.
+
+A sink's topic may also appear when it is first written to, if the brokers do that.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from ottla.client.config import ClientConfig
 from ottla.client.errors import code_of
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.spark.option_values import GivenOptions, OptionError, client_config
 from ottla.spark.pipelines.check import Problem
 from ottla.spark.pipelines.definition import (
     Definition,
@@ -18,76 +22,100 @@ from ottla.spark.pipelines.definition import (
     Source,
     SourceKind,
 )
-from ottla.spark.sink_errors import SinkError
-from ottla.spark.sink_options import client_config
 
 _CREATE_TIMEOUT_MS = 30_000
+_BROKER_RESOURCE = 4
 
 
-def prepare_topics(definition: Definition) -> list[Problem]:
-    """Create the topics that sinks may create; what is missing or cannot be reached."""
+def prepare_topics(definition: Definition, *, creates: bool = True) -> list[Problem]:
+    """What is missing or cannot be reached; unless `creates`, nothing is changed by asking."""
     clients: dict[str, Client] = {}
     try:
-        return list(_prepare(definition, clients))
+        return list(_prepare(definition, clients, creates))
     finally:
         for client in clients.values():
             client.close()
 
 
-def _prepare(definition: Definition, clients: dict[str, Client]) -> Iterator[Problem]:
-    unreachable: set[str] = set()
-    for sink in definition.sinks:
-        if sink.kind is SinkKind.TOPIC and sink.topic is not None and sink.create is not None:
-            at = ("sinks", sink.name, "create")
-            yield from _attempt(definition, sink, clients, unreachable, at)
-    for source in definition.sources:
-        if source.kind is not SourceKind.FILES and source.topic is not None:
-            at = ("sources", source.name, "topic")
-            yield from _attempt(definition, source, clients, unreachable, at)
-
-
-def _attempt(
-    definition: Definition,
-    part: Source | Sink,
-    clients: dict[str, Client],
-    unreachable: set[str],
-    at: tuple[str, ...],
+def _prepare(
+    definition: Definition, clients: dict[str, Client], creates: bool
 ) -> Iterator[Problem]:
-    bootstrap = definition.bootstrap_of(part) or ""
-    if bootstrap in unreachable:
-        return
-    try:
-        if bootstrap not in clients:
-            clients[bootstrap] = Client(_config(part, bootstrap))
-        client = clients[bootstrap]
-        if isinstance(part, Source):
-            _require(client, part.topic or "")
-        elif part.create is not None:
+    unreachable: set[str] = set()
+    parts: list[tuple[Source | Sink, tuple[str, ...]]] = [
+        (sink, ("sinks", sink.name, "topic" if sink.create is None else "create"))
+        for sink in definition.sinks
+        if sink.kind is SinkKind.TOPIC and sink.topic is not None
+    ]
+    parts += [
+        (source, ("sources", source.name, "topic"))
+        for source in definition.sources
+        if source.kind is not SourceKind.FILES and source.topic is not None
+    ]
+    for part, at in parts:
+        bootstrap = definition.bootstrap_of(part) or ""
+        if bootstrap in unreachable:
+            continue
+        try:
+            if bootstrap not in clients:
+                clients[bootstrap] = Client(_config(part, bootstrap))
+            _attempt(clients[bootstrap], part, creates)
+        except (KafkaError, OptionError) as error:
+            is_network = isinstance(error, KafkaError) and error.code is ErrorCode.NETWORK_EXCEPTION
+            if is_network:
+                unreachable.add(bootstrap)
+            yield Problem(("pipeline", "bootstrap") if is_network else at, str(error).rstrip("."))
+
+
+def _attempt(client: Client, part: Source | Sink, creates: bool) -> None:
+    if isinstance(part, Sink) and part.create is not None:
+        if creates:
             create_topic(client, part.topic or "", part.create)
-    except (KafkaError, SinkError) as error:
-        is_network = isinstance(error, KafkaError) and error.code is ErrorCode.NETWORK_EXCEPTION
-        if is_network:
-            unreachable.add(bootstrap)
-        yield Problem(("pipeline", "bootstrap") if is_network else at, str(error).rstrip("."))
+        return
+    for topic in (part.topic or "").split(","):
+        _require(client, topic.strip(), may_appear=isinstance(part, Sink))
 
 
 def _config(part: Source | Sink, bootstrap: str) -> ClientConfig:
-    options = {name.lower(): value for name, value in part.options.items()}
-    return client_config({**options, "kafka.bootstrap.servers": bootstrap})
+    given = GivenOptions({**part.options, "kafka.bootstrap.servers": bootstrap})
+    return client_config(given.kafka_properties({}))
 
 
-def _require(client: Client, topics: str) -> None:
-    for topic in topics.split(","):
-        try:
-            client.topic(topic.strip())
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            raise KafkaError(
-                error.code,
-                f"there is no topic '{topic.strip()}': create it, by 'ottla topic create "
-                f"{topic.strip()}'",
-            ) from error
+def _require(client: Client, topic: str, *, may_appear: bool) -> None:
+    """Refuse a topic that is missing, unless it appears when it is written to."""
+    try:
+        client.topic(topic)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        if may_appear and _creates_topics(client):
+            return
+        advice = ", or let the sink 'create' it" if may_appear else ""
+        raise KafkaError(
+            error.code,
+            f"there is no topic '{topic}': create it, by 'ottla topic create {topic}'{advice}",
+        ) from error
+
+
+def _creates_topics(client: Client) -> bool:
+    """Whether brokers create a topic that is asked for; true if they do not say."""
+    node_id = client.controller()
+    name = "auto.create.topics.enable"
+    fields = {
+        "resources": [
+            {
+                "resource_type": _BROKER_RESOURCE,
+                "resource_name": str(node_id),
+                "configuration_keys": [name],
+            }
+        ],
+        "include_synonyms": False,
+        "include_documentation": False,
+    }
+    response = client.retrying(lambda: client.ask(ApiKey.DESCRIBE_CONFIGS, fields, node_id=node_id))
+    found = {
+        entry.name: entry.value for result in response.results for entry in result.configs or ()
+    }
+    return found.get(name) != "false"
 
 
 def create_topic(client: Client, topic: str, how: NewTopic) -> bool:

@@ -22,9 +22,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.failures import failure_of
-from ottla.spark.pipelines.load import load_pipeline
+from ottla.spark.pipelines.load import load_pipeline, placed
 from ottla.spark.pipelines.session import spark_session
-from ottla.spark.pipelines.start import start_queries
+from ottla.spark.pipelines.start import PlanError, start_queries
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,6 +60,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _run(arguments, events, ending)
     except BrokenPipeError:
+        return 1
+    except PlanError as error:
+        (message,) = placed(arguments.reference, [error.problem])
+        print(message, file=sys.stderr, flush=True)
+        events.send("failed", message=message, is_permanent=True)
         return 1
     except Exception as error:  # noqa: BLE001  # whatever it is, the supervisor must be told
         traceback.print_exc()

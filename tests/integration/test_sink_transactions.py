@@ -10,20 +10,21 @@ import pytest
 from ottla.client.client import Client
 from ottla.client.config import ClientConfig
 from ottla.client.metadata import TopicPartition
-from ottla.client.offsets import committed_offsets
+from ottla.client.offsets import LATEST, committed_offsets, list_offsets
 from ottla.client.transactions import Batch, BatchProducer, MarkedOffset, ProducerFenced
 from ottla.protocol.api import ApiKey
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import Outcome
 from ottla.spark.publish import Output, QueryPublisher
-from ottla.spark.sink_errors import FencedError, MarkerError, SinkError
+from ottla.spark.sink_errors import FencedError, MarkerError, SinkError, TransactionExpired
 from ottla.spark.sink_options import parse_sink_options
 from support.fault_proxy import MOMENTS, Fault, FaultProxy
 from support.spark_runs import broker, create_topic, values_of
 
 pytestmark = pytest.mark.timeout(300)
 
+KEPT = {"retention.ms": "-1"}  # records of 1970 would be taken by retention
 STEPS = (
     ApiKey.FIND_COORDINATOR,
     ApiKey.INIT_PRODUCER_ID,
@@ -47,7 +48,7 @@ class Place:
     def topic(self, partitions: int = 2) -> str:
         self._topics += 1
         name = f"topic-{self._topics}"
-        create_topic(self.bootstrap, name, partitions)
+        create_topic(self.bootstrap, name, partitions, **KEPT)
         return name
 
 
@@ -175,6 +176,67 @@ def test_a_fault_at_any_request_loses_and_repeats_nothing(
     del expected[b"armed"]
     assert values_of(place.bootstrap, topic) == expected
     publisher.close()
+
+
+@pytest.mark.parametrize(
+    ("step", "moment", "said"),
+    [
+        (ApiKey.ADD_PARTITIONS_TO_TXN, "inside", "Nothing of this micro-batch was published"),
+        (ApiKey.PRODUCE, "inside", "Nothing of this micro-batch was published"),
+        (ApiKey.TXN_OFFSET_COMMIT, "inside", "Nothing of this micro-batch was published"),
+        (ApiKey.END_TXN, "before", "is not known.*starting again finds out"),
+        (ApiKey.END_TXN, "inside", "is not known.*starting again finds out"),
+    ],
+)
+def test_a_driver_that_gives_up_says_what_it_knows_of_its_output(
+    place: Place, step: ApiKey, moment: str, said: str
+) -> None:
+    topic = place.topic()
+    impatient = {"kafka.default.api.timeout.ms": "1", "kafka.delivery.timeout.ms": "1"}
+    broker_of = {"kafka.bootstrap.servers": place.bootstrap, "topic": topic}
+    name = f"tx-said-{step.name}-{moment}"
+    publisher = QueryPublisher(parse_sink_options({**broker_of, **impatient}), name)
+    publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
+    fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None))
+    with pytest.raises(SinkError, match=said):
+        publisher.publish(1, lambda: Output([batch(topic, 0, b"1")], 1))
+    assert fault.is_done.wait(30)
+    publisher.close()
+    again = QueryPublisher(parse_sink_options(broker_of), name)
+    outcome = again.publish(1, lambda: Output([batch(topic, 0, b"1")], 1))
+    is_published = (step, moment) == (ApiKey.END_TXN, "inside")
+    assert outcome is (Outcome.ALREADY_PUBLISHED if is_published else Outcome.PUBLISHED)
+    assert values_of(place.bootstrap, topic) == Counter([b"0", b"1"])
+    again.close()
+
+
+def test_a_transaction_that_took_too_long_may_be_tried_again(place: Place) -> None:
+    topic = place.topic(1)
+    options = {
+        "kafka.bootstrap.servers": place.bootstrap,
+        "topic": topic,
+        "kafka.transaction.timeout.ms": "1000",
+    }
+    publisher = QueryPublisher(parse_sink_options(options), "tx-slow")
+
+    def wait_for_the_broker(pid: int | None) -> None:
+        """Until it has ended the transaction, so that readers get past it."""
+        partition = TopicPartition(topic, 0)
+        with Client(ClientConfig.of(place.bootstrap)) as client:
+            while True:
+                ends = [
+                    list_offsets(client, {partition: LATEST}, is_read_committed=is_committed)
+                    for is_committed in (True, False)
+                ]
+                if ends[0][partition].offset == ends[1][partition].offset:
+                    return
+
+    place.proxy.arm(Fault(ApiKey.ADD_OFFSETS_TO_TXN, 1, "before", wait_for_the_broker))
+    with pytest.raises(TransactionExpired, match=r"transaction\.timeout\.ms.*Nothing"):
+        publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
+    publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
+    publisher.close()
+    assert values_of(place.bootstrap, topic) == Counter([b"0"])
 
 
 def test_two_drivers_fence_one_another_and_the_later_one_goes_on(place: Place) -> None:
