@@ -21,7 +21,7 @@ from support.fault_proxy import Fault, FaultProxy
 from support.file_stream import FileStream
 from support.spark_runs import broker, create_topic, produce, read_topic
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -121,13 +121,12 @@ def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
         bootstrap = f"127.0.0.1:{proxy.port}"
         create_topic(bootstrap, "out", 2)
         stream = FileStream(tmp_path / "stream", bootstrap, ["out"])
-        for file in range(3):
-            stream.add(file, count=2000, padding=100)  # beyond what a message carries
+        for _ in range(3):
+            stream.add(count=2000, padding=100)  # beyond what a message carries
         killed: list[int] = []
 
-        def kill_executor(pid: int | None) -> None:
-            ancestors = psutil.Process(pid).parents() if pid else []
-            for one in ancestors:
+        def kill_executor(pid: int) -> None:
+            for one in psutil.Process(pid).parents():
                 if EXECUTOR in " ".join(one.cmdline()):
                     killed.append(one.pid)
                     one.kill()
@@ -135,7 +134,7 @@ def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
         fault = proxy.arm(Fault(ApiKey.METADATA, 2, "before", kill_executor))
         program = str(ROOT / "tests" / "support" / "file_stream.py")
         done = subprocess.run(
-            [sys.executable, program, str(stream.directory), bootstrap, master],
+            [sys.executable, program, *stream.arguments, "--master", master],
             capture_output=True,
             text=True,
             timeout=400,
