@@ -3,13 +3,16 @@
 The rows come from files, one file a micro-batch, or from a topic; a column names the topic that a
 row goes to. They are written by the sink, or by foreachBatch.
 
-`python file_stream.py DIRECTORY BOOTSTRAP [--master M] [--source-topic T] [--foreach]` runs the
-query of a directory as a process of its own, to be killed.
+`python file_stream.py DIRECTORY BOOTSTRAP ...` runs the query of a directory as a process of its
+own, to be killed.
 """
 
 import argparse
 import json
+import time
 from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from confluent_kafka import Producer
 
 SCHEMA = "key STRING, value STRING, topic STRING"
 ROWS = 30  # of a micro-batch
+COPY_BEGAN = "copy-began"  # a file in the directory
 
 
 class FileStream:
@@ -113,6 +117,7 @@ def run_query(
     *,
     source_topic: str | None = None,
     is_foreach: bool = False,
+    waits_for_copy: bool = False,
     **options: str,
 ) -> None:
     from ottla.spark.sink_batches import exactly_once_batches
@@ -129,7 +134,10 @@ def run_query(
         reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS)
         rows = reader.load().selectExpr(f"from_json(CAST(value AS STRING), '{SCHEMA}') AS row")
         rows = rows.select("row.*")
-    writer = rows.repartition(2).writeStream.option("checkpointLocation", checkpoint)
+    rows = rows.repartition(2)
+    if waits_for_copy:
+        rows = rows.mapInArrow(partial(wait_for_copy, str(directory / COPY_BEGAN)), SCHEMA)
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
     if is_foreach:
         stage = str(Path(checkpoint) / "ottla-stage")
         writer = writer.foreachBatch(exactly_once_batches(stageDirectory=stage, **client))
@@ -142,6 +150,19 @@ def run_query(
         query.stop()
 
 
+def wait_for_copy(flag: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """In a task: hold the first attempt until Spark has begun another, so that both write."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() > 0:
+        Path(flag).touch()
+    while context.partitionId() == 0 and not Path(flag).exists():
+        time.sleep(0.05)
+    yield from batches
+
+
 def main() -> None:
     from support.spark_runs import spark_session
 
@@ -151,6 +172,7 @@ def main() -> None:
     parser.add_argument("--master")
     parser.add_argument("--source-topic")
     parser.add_argument("--foreach", action="store_true")
+    parser.add_argument("--wait-for-copy", action="store_true")
     given = parser.parse_args()
     run_query(
         spark_session(given.master),
@@ -158,6 +180,7 @@ def main() -> None:
         given.bootstrap,
         source_topic=given.source_topic,
         is_foreach=given.foreach,
+        waits_for_copy=given.wait_for_copy,
     )
     (given.directory / "done").touch()
 

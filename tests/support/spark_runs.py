@@ -52,7 +52,7 @@ def patiently(run: Callable[[], Any]) -> Any:
     for _ in range(STARTS_MAX - 1):
         try:
             return run()
-        except PySparkException as error:
+        except (PySparkException, AssertionError) as error:
             if "failed to connect back" not in str(error):
                 raise
     return run()
