@@ -1,7 +1,8 @@
 """Writes the same rows with Spark's own connector and with Ottla's, option by option.
 
 Run by test_sink_peer.py. The outcome of a case is what is in the topics afterwards: keys, values,
-headers and, where a key or the row chose it, the partition.
+headers and, where a key or the row chose it, the partition. What cannot be exactly once is asked
+for with Ottla's option `delivery`, which Spark's connector passes over.
 """
 
 import json
@@ -43,9 +44,9 @@ CASES = {
     "other columns": Case(f"{KEYED}, id AS other"),
     "topic column": Case(f"{KEYED}, '{{topic}}' AS topic", has_topic_option=False),
     "option before column": Case(f"{KEYED}, 'elsewhere' AS topic"),
-    "names in other cases": Case(KEYED, {"KAFKA.Acks": "1"}),
+    "names in other cases": Case(KEYED, {"KAFKA.Acks": "1", "DELIVERY": "at_least_once"}),
     "compressed": Case(KEYED, {"kafka.compression.type": "zstd"}),
-    "acks 0": Case(KEYED, {"kafka.acks": "0"}),
+    "acks 0": Case(KEYED, {"kafka.acks": "0", "delivery": "at_least_once"}),
     "small batches": Case(KEYED, {"kafka.batch.size": "100", "kafka.linger.ms": "2"}),
     "partitioner": Case(KEYED, {"kafka.partitioner.class": ROUND_ROBIN}),
     "no topic": Case(KEYED, has_topic_option=False),

@@ -52,10 +52,11 @@ def up(directory: Path) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        left = [process, *psutil.Process(process.pid).children(recursive=True)]
-        for one in left:
-            one.kill()
-        process.wait()
+        if process.poll() is None:
+            for one in psutil.Process(process.pid).children(recursive=True):
+                one.kill()
+            process.kill()
+            process.wait()
 
 
 def test_orders_totals_and_progress_are_seen_moving(tmp_path: Path) -> None:
