@@ -30,6 +30,7 @@ class Fault:
     moment: str
     strike: Callable[[int], None]
     cuts: bool = True  # else the request takes its course once the action has been
+    counts: Callable[[int], bool] = lambda pid: True  # whether the requests of a process do
     is_done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -125,7 +126,7 @@ class FaultProxy:
             if fault is None or fault.api_key != api_key:
                 return None, 0
             pid = _process_at(client.getpeername()[1])
-            if pid is None or pid == os.getpid():
+            if pid is None or pid == os.getpid() or not fault.counts(pid):
                 return None, 0
             self._seen += 1
             if self._seen != fault.nth:
