@@ -181,20 +181,21 @@ def stream_case(spark: Any, name: str, options: dict[str, str]) -> dict[str, Any
 def growing_case(spark: Any, name: str, options: dict[str, str], case: str) -> dict[str, Any]:
     topic = f"{case.replace(' ', '-')}-{name}"
     given = {"bootstrap.servers": options["kafka.bootstrap.servers"], "log_level": 0}
-    admin, producer = AdminClient(given), Producer(given)
+    admin = AdminClient(given)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     batches: list[Any] = []
     with tempfile.TemporaryDirectory() as checkpoint:
         for partition in range(2):
+            producer = Producer(given)  # one that had been there would not know the new partition
             for value in range(10):
-                producer.produce(topic, str(value).encode(), partition=partition, timestamp=1)
+                producer.produce(topic, str(value).encode(), partition=partition)
             assert producer.flush(30) == 0
             batches += _batches(spark, name, {**options, "subscribe": topic}, checkpoint)
             if partition == 0:
                 admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     for batch in batches:
         for row in batch["rows"]:
-            del row["topic"]
+            del row["topic"], row["timestamp"]
     return {"batches": batches}
 
 

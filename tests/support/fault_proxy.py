@@ -21,6 +21,7 @@ import psutil
 
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
 MOMENTS = (BEFORE, INSIDE, AFTER)
+LOOKS_MAX = 5
 
 
 @dataclass
@@ -125,7 +126,7 @@ class FaultProxy:
             fault = self._fault
             if fault is None or fault.api_key != api_key:
                 return None, 0
-            pid = _process_at(client.getpeername()[1])
+            pid = _process_at(client.getpeername()[1], self.port)
             if pid is None or pid == os.getpid() or not fault.counts(pid):
                 return None, 0
             self._seen += 1
@@ -146,11 +147,16 @@ class FaultProxy:
         return fault.cuts
 
 
-def _process_at(port: int) -> int | None:
-    """The process whose end of a connection has this local port."""
-    for connection in psutil.net_connections("tcp"):
-        if connection.laddr and connection.laddr.port == port and connection.pid is not None:
-            return connection.pid
+def _process_at(port: int, proxy_port: int) -> int | None:
+    """The process whose end of a connection to the proxy has this local port."""
+    # The kernel's table of connections may pass over one that is there while others come and go.
+    for _ in range(LOOKS_MAX):
+        for connection in psutil.net_connections("tcp"):
+            if connection.pid is None or not connection.raddr:
+                continue
+            # Connections to different places may have the same local port.
+            if (connection.laddr.port, connection.raddr.port) == (port, proxy_port):
+                return connection.pid
     return None
 
 
