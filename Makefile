@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: install up test check unit integration sim compat console console-scale spark long crash fuzz bench lock clean
+.PHONY: install up test check unit integration sim compat console console-scale spark spark-long long crash fuzz bench lock clean
 
 install: $(STAMP)
 
@@ -26,7 +26,7 @@ up: $(STAMP)
 	@$(BIN)/ottla up --demo
 
 # What CI runs.
-test: check unit sim integration compat console
+test: check unit sim integration compat console spark
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -59,10 +59,16 @@ console-scale: $(STAMP)
 	@tools/install_system.sh chromium:chromium
 	PYTHONPATH=.:tests/console $(BIN)/python tests/console/measure.py
 
-# Local Spark and real brokers. What kills Spark's processes, and a cluster of its own, are in `long`.
+# Local Spark and real brokers; processes of both are killed at every step of the sink's protocol.
 spark: $(STAMP)
 	@tools/install_system.sh java:default-jre-headless
-	$(PYTEST) --timeout 600 tests/spark --ignore tests/spark/test_sink_faults.py --ignore tests/spark/test_pipelines_cluster.py
+	$(PYTEST) --timeout 600 -m 'not long' tests/spark
+
+# The same for longer: more kills, a Spark cluster, Spark's own connector beside ours, Apache Kafka's broker.
+spark-long: $(STAMP)
+	@tools/install_system.sh java:default-jre-headless
+	OTTLA_SINK_SEEDS=50 OTTLA_SINK_DRIVER_KILLS=24 $(PYTEST) --timeout 7200 tests/spark
+	OTTLA_SPARK_BROKER=kafka $(PYTEST) --timeout 7200 tests/spark
 
 # Other people's clients and Apache Kafka's own tools; skipped, by name, where a toolchain is missing.
 compat: $(STAMP)
@@ -70,13 +76,11 @@ compat: $(STAMP)
 	$(PYTEST) -n 2 --dist loadfile compat
 
 # The same for hours: simulations from thousands of seeds, twenty minutes of histories, Spark killed at every step.
-long: $(STAMP)
+long: $(STAMP) spark-long
 	OTTLA_EXPLORE=1 $(PYTEST) -n 2 tests/unit
 	OTTLA_SEEDS=5000 $(PYTEST) -n 2 --timeout 36000 tests/sim
 	OTTLA_HISTORY_S=1200 OTTLA_BANK_S=300 $(PYTEST) --timeout 7200 tests/exactly_once
 	OTTLA_GROUP_CONSUMERS=50 $(PYTEST) --timeout 7200 tests/integration/test_groups_kill9.py
-	OTTLA_SINK_SEEDS=50 OTTLA_SINK_DRIVER_KILLS=24 $(PYTEST) --timeout 7200 tests/spark/test_sink_faults.py tests/spark/test_pipelines_cluster.py
-	OTTLA_SPARK_PEER=1 $(PYTEST) --timeout 7200 tests/spark/test_source_peer.py
 
 # kill -9, a hundred times, under load.
 crash: $(STAMP)

@@ -1,16 +1,18 @@
 """Reads the same topics with Spark's own connector and with Ottla's, option by option.
 
-Run by test_source_peer.py in the Python that has both. The outcome of a case is what was read, in
-how many tasks, or the words of the refusal; each format's outcomes go to a file as JSON.
+Run by test_source_peer.py. The outcome of a case is what was read, and in how many tasks.
 """
 
 import json
-import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from support.peer_runs import FORMATS, outcome, peer_session
 
 START_MS = 1_700_000_000_000
 BOTH = '{"numbers":{"0":%d,"1":%d}}'
@@ -96,19 +98,62 @@ BATCHES: dict[str, dict[str, str]] = {
     "refused enable.auto.commit": {"subscribe": "numbers", "kafka.enable.auto.commit": "true"},
 }
 
-# Name: options of a streaming read that ends with what there is.
+# Name: options of a streaming read that ends with what there is, of "numbers" or as they say.
 STREAMS: dict[str, dict[str, str]] = {
     "everything": {"startingOffsets": "earliest"},
     "the end by default": {},
     "max offsets": {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "70"},
     "max offsets, uneven": {"startingOffsets": BOTH % (60, 0), "maxOffsetsPerTrigger": "33"},
+    "min offsets": {
+        "startingOffsets": "earliest",
+        "minOffsetsPerTrigger": "150",
+        "maxTriggerDelay": "2s",
+    },
+    "min and max offsets": {
+        "startingOffsets": "earliest",
+        "minOffsetsPerTrigger": "20",
+        "maxOffsetsPerTrigger": "90",
+    },
+    "wrong delay": {"minOffsetsPerTrigger": "20", "maxTriggerDelay": "soon"},
     "starting offsets": {"startingOffsets": BOTH % (90, -1)},
     "starting timestamp": {"startingTimestamp": str(START_MS + 97_500)},
+    "starting by timestamp": {
+        "startingOffsetsByTimestamp": BOTH % (START_MS + 50_000, START_MS),
+    },
+    "starting timestamp behind the end": {"startingTimestamp": str(START_MS * 2)},
     "ending offsets": {"endingOffsets": "latest"},
     "ending timestamp": {"endingTimestamp": "5"},
     "min above max": {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
     "min partitions": {"startingOffsets": "earliest", "minPartitions": "6"},
+    "max records": {"startingOffsets": "earliest", "maxRecordsPerPartition": "30"},
+    "pattern": {"subscribePattern": "num.*", "startingOffsets": "earliest"},
+    "assign": {"assign": '{"numbers":[1]}', "startingOffsets": "earliest"},
+    "several topics": {"subscribe": "numbers,other", "startingOffsets": "earliest"},
+    "headers": {"subscribe": "other", "includeHeaders": "true", "startingOffsets": "earliest"},
+    "read committed": {
+        "subscribe": "transacted",
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    },
+    "read uncommitted": {"subscribe": "transacted", "startingOffsets": "earliest"},
+    "retention took some": {
+        "subscribe": "shortened",
+        "startingOffsets": '{"shortened":{"0":0}}',
+    },
+    "retention took some, go on": {
+        "subscribe": "shortened",
+        "startingOffsets": '{"shortened":{"0":0}}',
+        "failOnDataLoss": "false",
+    },
+    "topic that is missing": {"subscribe": "absent"},
 }
+
+# Name: options of a streaming read that is repeated once its topic has a partition more.
+GROWING: dict[str, dict[str, str]] = {
+    "new partition": {"startingOffsets": "latest"},
+    "new partition and max offsets": {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"},
+}
+_WAYS = ("subscribe", "subscribePattern", "assign")
 
 
 def rows_of(frame: Any) -> list[Any]:
@@ -127,45 +172,48 @@ def batch_case(spark: Any, name: str, options: dict[str, str]) -> dict[str, Any]
 
 
 def stream_case(spark: Any, name: str, options: dict[str, str]) -> dict[str, Any]:
-    frame = spark.readStream.format(name).options(subscribe="numbers", **options).load()
+    if not any(way in options for way in _WAYS):
+        options = {"subscribe": "numbers", **options}
+    with tempfile.TemporaryDirectory() as checkpoint:
+        return {"batches": _batches(spark, name, options, checkpoint)}
+
+
+def growing_case(spark: Any, name: str, options: dict[str, str], case: str) -> dict[str, Any]:
+    topic = f"{case.replace(' ', '-')}-{name}"
+    given = {"bootstrap.servers": options["kafka.bootstrap.servers"], "log_level": 0}
+    admin = AdminClient(given)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    batches: list[Any] = []
+    with tempfile.TemporaryDirectory() as checkpoint:
+        for partition in range(2):
+            producer = Producer(given)  # one that had been there would not know the new partition
+            for value in range(10):
+                producer.produce(topic, str(value).encode(), partition=partition)
+            assert producer.flush(30) == 0
+            batches += _batches(spark, name, {**options, "subscribe": topic}, checkpoint)
+            if partition == 0:
+                admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    for batch in batches:
+        for row in batch["rows"]:
+            del row["topic"], row["timestamp"]
+    return {"batches": batches}
+
+
+def _batches(spark: Any, name: str, options: dict[str, str], checkpoint: str) -> list[Any]:
+    """The micro-batches of a query that reads what there is."""
+    frame = spark.readStream.format(name).options(**options).load()
     batches: list[Any] = []
 
     def into(batch: Any, batch_id: int) -> None:
         batches.append({"rows": rows_of(batch), "tasks": batch.rdd.getNumPartitions()})
 
-    checkpoint = tempfile.mkdtemp()
     writer = frame.writeStream.foreachBatch(into).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    return {"batches": batches}
-
-
-def outcome(case: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What came out, or the words of the refusal."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        return case(*arguments)
-    except (PySparkException, Py4JError) as error:
-        return {"refused": f"{type(error).__name__}: {error}"}
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return batches
 
 
 def main(bootstrap: str, jars: str, result: str) -> None:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.config("spark.jars", jars).master("local[2]")
-    for setting, value in (
-        ("spark.ui.enabled", "false"),
-        ("spark.driver.host", "127.0.0.1"),
-        ("spark.driver.bindAddress", "127.0.0.1"),
-        ("spark.sql.session.timeZone", "UTC"),
-        ("spark.ui.showConsoleProgress", "false"),
-    ):
-        builder = builder.config(setting, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    spark = peer_session(jars)
     bounded = {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.default.api.timeout.ms": "8000",
@@ -173,13 +221,16 @@ def main(bootstrap: str, jars: str, result: str) -> None:
         "kafkaConsumer.pollTimeoutMs": "8000",
     }
     found: dict[str, dict[str, Any]] = {}
-    for name in ("kafka", "ottla"):
+    for name in FORMATS:
         for case, options in BATCHES.items():
             given = {**bounded, **options}
             found.setdefault(f"batch: {case}", {})[name] = outcome(batch_case, spark, name, given)
         for case, options in STREAMS.items():
             given = {**bounded, **options}
             found.setdefault(f"stream: {case}", {})[name] = outcome(stream_case, spark, name, given)
+        for case, options in GROWING.items():
+            done = outcome(growing_case, spark, name, {**bounded, **options}, case)
+            found.setdefault(f"growing: {case}", {})[name] = done
     Path(result).write_text(json.dumps(found))
     spark.stop()
 

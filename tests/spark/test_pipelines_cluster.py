@@ -17,11 +17,11 @@ import pytest
 from bench.brokers import ROOT, free_port
 
 from ottla.protocol.api import ApiKey
-from support.fault_proxy import Fault, FaultProxy
-from support.file_stream import FileStream
+from support.fault_proxy import MOMENTS, Fault, FaultProxy
+from support.file_stream import COPY_BEGAN, FileStream
 from support.spark_runs import broker, create_topic, produce, read_topic
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -35,11 +35,11 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     address = f"spark://127.0.0.1:{port}"
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str, *arguments: str) -> None:
+    def start(host: str, name: str, *arguments: str) -> None:
         with (directory / f"{len(processes)}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [str(SPARK_HOME / "bin" / "spark-class"), name, *arguments],
+                    [str(SPARK_HOME / "bin" / "spark-class"), name, "--host", host, *arguments],
                     stdout=log,
                     stderr=log,
                     cwd=directory,
@@ -47,7 +47,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                     env={
                         **os.environ,
                         "SPARK_HOME": str(SPARK_HOME),
-                        "SPARK_LOCAL_IP": "127.0.0.1",
+                        "SPARK_LOCAL_IP": host,
                         "SPARK_DAEMON_MEMORY": "256m",
                         "PYSPARK_PYTHON": sys.executable,
                         "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
@@ -55,12 +55,13 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 )
             )
 
-    ports = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())]
-    start("org.apache.spark.deploy.master.Master", *ports)
+    ports = ["--port", str(port), "--webui-port", str(free_port())]
+    start("127.0.0.1", "org.apache.spark.deploy.master.Master", *ports)
     for number in range(2):
-        place = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
+        # Of hosts of their own, as Spark copies no task to the host that it runs on.
         size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}")]
-        start("org.apache.spark.deploy.worker.Worker", *place, *size, address)
+        place = ["--webui-port", str(free_port()), *size, address]
+        start(f"127.0.0.{number + 1}", "org.apache.spark.deploy.worker.Worker", *place)
     try:
         _wait_for_workers(directory / "0.log")
         yield address
@@ -113,41 +114,76 @@ def test_an_example_runs_unchanged_on_a_cluster(master: str, tmp_path: Path) -> 
         assert (status["state"], status["master"]) == ("finished", master)
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
-    master: str, tmp_path: Path
+    master: str, tmp_path: Path, moment: str
 ) -> None:
     proxy = FaultProxy(("127.0.0.1", 0))
     with proxy, broker(tmp_path / "broker", proxy=proxy):
-        bootstrap = f"127.0.0.1:{proxy.port}"
-        create_topic(bootstrap, "out", 2)
-        stream = FileStream(tmp_path / "stream", bootstrap, ["out"])
-        for file in range(3):
-            stream.add(file, count=2000, padding=100)  # beyond what a message carries
-        killed: list[int] = []
+        stream = new_stream(tmp_path, f"127.0.0.1:{proxy.port}")
 
-        def kill_executor(pid: int | None) -> None:
-            ancestors = psutil.Process(pid).parents() if pid else []
-            for one in ancestors:
-                if EXECUTOR in " ".join(one.cmdline()):
-                    killed.append(one.pid)
-                    one.kill()
-
-        fault = proxy.arm(Fault(ApiKey.METADATA, 2, "before", kill_executor))
-        program = str(ROOT / "tests" / "support" / "file_stream.py")
-        done = subprocess.run(
-            [sys.executable, program, str(stream.directory), bootstrap, master],
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
-                "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m pyspark-shell",
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
+        fault = Fault(
+            ApiKey.METADATA,
+            1,
+            moment,
+            lambda pid: executors_of(pid)[0].kill(),
+            counts=lambda pid: bool(executors_of(pid)),  # the driver asks too
         )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert fault.is_done.wait(60)
-        found = Counter(("out", message.value()) for message in read_topic(bootstrap, "out"))
-        assert found == stream.expected
+        proxy.arm(fault)
+        run_on(master, stream)
+        assert fault.is_done.is_set()
+        check(stream)
+
+
+def test_a_task_and_its_speculative_copy_are_written_once(master: str, tmp_path: Path) -> None:
+    with broker(tmp_path / "broker") as process:
+        stream = new_stream(tmp_path, process.bootstrap)
+        settings = {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.minTaskRuntime": "100ms",
+            "spark.speculation.efficiency.enabled": "false",
+        }
+        run_on(master, stream, "--wait-for-copy", **settings)
+        assert (stream.directory / COPY_BEGAN).exists()
+        check(stream)
+
+
+def executors_of(pid: int) -> list[psutil.Process]:
+    """The executor that a task's Python process belongs to, if it is one."""
+    return [p for p in psutil.Process(pid).parents() if EXECUTOR in " ".join(p.cmdline())]
+
+
+def new_stream(directory: Path, bootstrap: str) -> FileStream:
+    create_topic(bootstrap, "out", 2)
+    stream = FileStream(directory / "stream", bootstrap, ["out"])
+    for _ in range(3):
+        stream.add(count=2000, padding=100)  # beyond what a message carries
+    return stream
+
+
+def run_on(master: str, stream: FileStream, *arguments: str, **settings: str) -> None:
+    """Run the query in a driver of its own."""
+    program = str(ROOT / "tests" / "support" / "file_stream.py")
+    given = {"spark.executor.memory": "512m", **settings}
+    submitted = " ".join(f"--conf {name}={value}" for name, value in given.items())
+    done = subprocess.run(
+        [sys.executable, program, *stream.arguments, "--master", master, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
+            "PYSPARK_SUBMIT_ARGS": f"{submitted} pyspark-shell",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def check(stream: FileStream) -> None:
+    found = Counter(("out", message.value()) for message in read_topic(stream.bootstrap, "out"))
+    assert found == stream.expected

@@ -14,7 +14,7 @@ from ottla.spark.pipelines.definition import Definition, NewTopic
 from ottla.spark.pipelines.load import load_pipeline
 from ottla.spark.pipelines.start import await_end, start_queries
 from ottla.spark.pipelines.topics import create_topic, prepare_topics
-from support.spark_runs import broker, produce, read_topic, spark_session
+from support.spark_runs import broker, patiently, produce, read_topic
 
 EXAMPLES = ROOT / "examples"
 
@@ -48,18 +48,17 @@ class Place:
         definition = self.definition(example, file)
         assert prepare_topics(definition) == []
         checkpoint = str(self.directory / "checkpoints" / definition.name)
-        await_end(start_queries(self.spark, definition, checkpoint, trigger="available_now"))
+        patiently(
+            lambda: await_end(
+                start_queries(self.spark, definition, checkpoint, trigger="available_now")
+            )
+        )
 
     def read(self, topic: str) -> list[Any]:
         return read_topic(self.bootstrap, topic)
 
     def rows(self, topic: str) -> list[Any]:
         return [json.loads(message.value()) for message in self.read(topic)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Any:
-    return spark_session()
 
 
 @pytest.fixture
@@ -81,6 +80,7 @@ def test_word_count(place: Place) -> None:
     assert counts[b"kafka"] == 6
 
 
+@pytest.mark.long
 def test_windowed_totals_with_late_records(place: Place) -> None:
     for file in ("orders.txt", "orders-later.txt", "orders-too-late.txt"):
         place.load("windowed_totals", file, "orders")
@@ -93,6 +93,7 @@ def test_windowed_totals_with_late_records(place: Place) -> None:
     assert found["felice", "10:02"]["total"] == 3
 
 
+@pytest.mark.long
 def test_stream_table_join(place: Place) -> None:
     place.load("stream_table_join", "customers.tsv", "customers")
     place.load("stream_table_join", "orders.txt", "orders")
@@ -126,6 +127,7 @@ def test_change_capture(place: Place) -> None:
     assert set(table) == {b"1", b"2", b"3"}
 
 
+@pytest.mark.long
 def test_parquet_and_back(place: Place) -> None:
     place.load("parquet_and_back", "events.tsv", "events")
     place.run("parquet_and_back", "to_parquet.toml")

@@ -13,16 +13,11 @@ from ottla.spark import register
 from ottla.spark.pipelines import Pipeline
 from ottla.spark.pipelines.start import PlanError, _newest_of_key, await_end, start_queries
 from ottla.spark.sink_batches import exactly_once_batches
-from support.spark_runs import broker, create_topic, patiently, spark_session, values_of
+from support.spark_runs import broker, create_topic, patiently, values_of
 
 pytestmark = pytest.mark.timeout(300)
 
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def spark() -> Any:
-    return spark_session()
 
 
 @pytest.fixture(scope="module")

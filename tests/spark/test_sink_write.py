@@ -7,23 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from ottla.client.client import Client
-from ottla.client.config import ClientConfig
+from ottla.client import Client, ClientConfig, TopicPartition, committed_offsets
 from ottla.client.transactions import BatchProducer
 from ottla.spark.partitioner import partition_of_key
-from support.spark_runs import broker, create_topic, read_topic, spark_session, values_of
+from support.spark_runs import broker, create_topic, patiently, read_topic, values_of
 
 pytestmark = pytest.mark.timeout(300)
 
 JAVA = "org.apache.kafka.clients.producer."
-
-
-@pytest.fixture(scope="module")
-def spark() -> Any:
-    return spark_session()
+LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,8 @@ def rows(spark: Any, count: int, partitions: int = 2) -> Any:
 
 def write(frame: Any, bootstrap: str, stage: Path, **options: str) -> None:
     settings = {"kafka.bootstrap.servers": bootstrap, "stageDirectory": str(stage), **options}
-    frame.write.format("ottla").mode("append").options(**settings).save()
+    writer = frame.write.format("ottla").mode("append").options(**settings)
+    patiently(writer.save)
 
 
 def test_keys_go_where_javas_producer_puts_them(spark: Any, bootstrap: str, tmp_path: Path) -> None:
@@ -79,7 +76,9 @@ def test_columns_choose_topic_partition_and_headers(
     assert evens[0].headers()[1] == ("n", None)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "none"])
+@pytest.mark.parametrize(
+    "codec", ["lz4", "zstd", *(pytest.param(c, marks=LONG) for c in ("gzip", "snappy", "none"))]
+)
 def test_every_codec_can_be_read_back(
     spark: Any, bootstrap: str, tmp_path: Path, codec: str
 ) -> None:
@@ -92,14 +91,18 @@ def test_every_codec_can_be_read_back(
     "options",
     [
         {"delivery": "at_least_once"},
-        {"delivery": "at_least_once", "kafka.acks": "1"},
         {"delivery": "at_least_once", "kafka.acks": "0"},
-        {"delivery": "at_least_once", "kafka.enable.idempotence": "false"},
         {"kafka.batch.size": "2000"},
-        {"kafka.max.in.flight.requests.per.connection": "1"},
-        {"transactionalIdPrefix": "mine", "markerTopic": "keyed"},
         {"kafka.partitioner.class": JAVA + "RoundRobinPartitioner"},
-        {"kafka.client.id": "me", "kafka.linger.ms": "5", "kafka.retries": "3"},
+        *(
+            pytest.param(options, marks=LONG)
+            for options in (
+                {"delivery": "at_least_once", "kafka.acks": "1"},
+                {"delivery": "at_least_once", "kafka.enable.idempotence": "false"},
+                {"kafka.max.in.flight.requests.per.connection": "1"},
+                {"kafka.client.id": "me", "kafka.linger.ms": "5", "kafka.retries": "3"},
+            )
+        ),
     ],
     ids=lambda options: ",".join(f"{name}={value}" for name, value in options.items()),
 )
@@ -130,6 +133,20 @@ def test_a_batch_write_with_an_id_is_written_once_however_often_it_is_repeated(
         write(rows(spark, 50), bootstrap, tmp_path, topic="repeated", writeId="monday")
     write(rows(spark, 50), bootstrap, tmp_path, topic="repeated", writeId="tuesday")
     assert set(values_of(bootstrap, "repeated").values()) == {2}
+
+
+def test_the_marker_is_where_the_options_say(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    for topic in ("marked", "markers"):
+        create_topic(bootstrap, topic, 2)
+    options = {"writeId": "once", "transactionalIdPrefix": "mine", "markerTopic": "markers"}
+    for _ in range(2):
+        write(rows(spark, 10), bootstrap, tmp_path, topic="marked", **options)
+    assert set(values_of(bootstrap, "marked").values()) == {1}
+    with Client(ClientConfig.of(bootstrap)) as client:
+        found = committed_offsets(client, "mine-write-once", None)
+    assert {place: committed.offset for place, committed in found.items()} == {
+        TopicPartition("markers", 0): 1
+    }
 
 
 def test_an_empty_frame_writes_nothing(spark: Any, bootstrap: str, tmp_path: Path) -> None:
@@ -217,18 +234,14 @@ class Stream:
     def run(self, **options: str) -> None:
         """Process what is there; raise what ended the query."""
         reader = self.spark.readStream.schema("value STRING").option("maxFilesPerTrigger", 1)
-        query = (
+        writer = (
             reader.json(str(self.directory / "in"))
             .writeStream.format("ottla")
             .options(**{**self.options, **options})
             .option("checkpointLocation", str(self.directory / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        patiently(lambda: writer.start().awaitTermination())
 
     @property
     def transactional_id(self) -> str:
@@ -301,9 +314,7 @@ def test_a_marker_that_does_not_fit_stops_the_query(
 ) -> None:
     stream.run()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": stream.transactional_id})
-    consumer.commit(
-        offsets=[TopicPartition(stream.options["topic"], 0, marker)], asynchronous=False
-    )
+    consumer.commit(offsets=[Place(stream.options["topic"], 0, marker)], asynchronous=False)
     consumer.close()
     stream.add(3)
     with pytest.raises(Exception, match=said):

@@ -1,68 +1,33 @@
 """Ottla's source does what Spark's own connector does, option by option, on the same topics.
 
-It needs Spark's connector (bench/spark_peer.py fetches it) and minutes, so it runs when asked for:
-
-    OTTLA_SPARK_PEER=1 python -m pytest tests/spark/test_source_peer.py
+It needs Spark's connector, which bench/spark_peer.py fetches where it can, and minutes.
 """
 
-import json
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import peer_source_cases as cases
 import pytest
-from bench import spark_peer
-from bench.brokers import ROOT
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from ottla.protocol.batches import Record, build_batch
+from support.peer_runs import Outcome, are_both_refused, run_peers
 from support.spark_runs import broker, create_topic
 from support.wire import Wire
 
-pytestmark = [
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif("OTTLA_SPARK_PEER" not in os.environ, reason="set OTTLA_SPARK_PEER=1"),
-]
-
-Outcome = dict[str, Any]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 # Spark's connector 4.2 obeys maxRecordsPerPartition in a batch only beside minPartitions.
 DIFFERENT_TASKS = {"batch: max records"}
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Outcome]]]:
-    python, jars = spark_peer.prepare()
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outcome]]:
     folder = tmp_path_factory.mktemp("peer")
     with broker(folder / "broker") as process:
         _fill(process.bootstrap)
-        result = folder / "outcomes.json"
-        script = Path(__file__).with_name("peer_source_cases.py")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        done = subprocess.run(
-            [str(python), str(script), process.bootstrap, jars, str(result)],
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=1700,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        keep = os.environ.get("OTTLA_SPARK_PEER_RESULT")
-        if keep:
-            Path(keep).write_text(result.read_text())
-        yield json.loads(result.read_text())
+        return run_peers(Path(cases.__file__), process.bootstrap, folder)
 
 
 def _fill(bootstrap: str) -> None:
@@ -101,16 +66,19 @@ def _fill(bootstrap: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [*(f"batch: {name}" for name in cases.BATCHES), *(f"stream: {n}" for n in cases.STREAMS)],
+    [
+        *(f"batch: {name}" for name in cases.BATCHES),
+        *(f"stream: {name}" for name in cases.STREAMS),
+        *(f"growing: {name}" for name in cases.GROWING),
+    ],
 )
 def test_the_outcome_is_that_of_sparks_own_connector(
     outcomes: dict[str, dict[str, Outcome]], case: str
 ) -> None:
     theirs, ours = outcomes[case]["kafka"], outcomes[case]["ottla"]
-    if "refused" in theirs or "refused" in ours:
-        assert "refused" in theirs, f"only Ottla refuses: {ours}"
-        assert "refused" in ours, f"only Spark's connector refuses: {theirs}"
-    elif case in DIFFERENT_TASKS or not theirs.get("rows", theirs.get("batches")):
+    if are_both_refused(theirs, ours):
+        return
+    if case in DIFFERENT_TASKS or not theirs.get("rows", theirs.get("batches")):
         assert {**ours, "tasks": 0} == {**theirs, "tasks": 0}
     else:
         assert ours == theirs

@@ -1,8 +1,9 @@
 """`format("ottla")` for reading in a real Spark, from a real broker."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,32 @@ from ottla.client import Client, ClientConfig, TopicPartition, committed_offsets
 from ottla.protocol.batches import Record, build_batch
 from ottla.spark import register
 from ottla.spark.schema import spark_schema
-from support.spark_runs import broker, create_topic, spark_session
+from support.spark_runs import broker, create_topic, patiently
 from support.wire import Wire
 
 pytestmark = pytest.mark.timeout(600)
 
 START_MS = 1_700_000_000_000
-STARTS_MAX = 5
+# Batches and streams look a format up in different ways, for reading and for writing.
+UNTOLD = """
+import sys
+from pyspark.sql import SparkSession
+
+where = {"kafka.bootstrap.servers": sys.argv[1]}
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+numbers = spark.read.format("ottla").options(subscribe="numbers", **where).load()
+numbers.where("partition = 0").write.format("ottla").mode("append").options(
+    topic="copied", writeId="copy", **where
+).save()
+stream = spark.readStream.format("ottla").options(subscribe="copied", **where).load()
+options = {"topic": "copied", "checkpointLocation": sys.argv[2] + "/checkpoint", **where}
+stream.writeStream.format("ottla").options(**options).trigger(
+    availableNow=True
+).start().awaitTermination()
+copied = spark.read.format("ottla").options(subscribe="copied", **where).load()
+print(numbers.count(), copied.count())
+"""
 KEPT = {"retention.ms": "-1"}  # records of these times would be taken by retention
-
-
-@pytest.fixture(scope="module")
-def spark() -> Any:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return spark_session()
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +70,6 @@ def streamed(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
     return reader.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}).load()
 
 
-def patiently(run: Callable[[], Any]) -> Any:
-    """Spark gives a source's Python ten seconds to start, which a busy machine may not."""
-    for _ in range(STARTS_MAX - 1):
-        try:
-            return run()
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
-                raise
-    return run()
-
-
 def run_to_end(frame: Any, checkpoint: Path, into: Any) -> Any:
     writer = frame.writeStream.foreachBatch(into).option("checkpointLocation", str(checkpoint))
 
@@ -93,7 +95,27 @@ class Collected:
         self.values += found
 
 
-def test_a_topic_is_found_without_registration_and_read_whole(spark: Any, bootstrap: str) -> None:
+def test_the_format_is_found_by_a_session_that_was_told_nothing(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    """In a process of its own: what is registered stays in a session."""
+    create_topic(bootstrap, "copied", 1, **KEPT)
+
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", UNTOLD, bootstrap, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+        assert (done.returncode, done.stdout) == (0, "200 100\n"), done.stderr[-5000:]
+
+    patiently(run)
+
+
+def test_a_topic_is_read_whole(spark: Any, bootstrap: str) -> None:
     frame = loaded(spark, bootstrap, includeHeaders="true")
     assert frame.schema == spark_schema(include_headers=True)
     rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))

@@ -2,20 +2,26 @@
 
 It stands at the broker's advertised address, so that every connection of every client passes it. A
 `Fault` names an API, which of its requests, and the moment: before the broker sees it, inside (the
-broker has done it, nobody hears the answer), or after (the answer was delivered). Then it
+broker has done it, nobody has heard the answer), or after (the answer was delivered). Then it
 calls an action, with the process on the client's end, and cuts the connection.
+
+A fault is done when its action has been. Where a request that it chose broke before, by something
+else, it waits for the next one. Requests of the process that the proxy runs in are not struck.
 """
 
+import os
 import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
 MOMENTS = (BEFORE, INSIDE, AFTER)
+LOOKS_MAX = 5
 
 
 @dataclass
@@ -23,8 +29,9 @@ class Fault:
     api_key: int
     nth: int
     moment: str
-    strike: Callable[[int | None], None]
-    is_matched: threading.Event = field(default_factory=threading.Event)
+    strike: Callable[[int], None]
+    cuts: bool = True  # else the request takes its course once the action has been
+    counts: Callable[[int], bool] = lambda pid: True  # whether the requests of a process do
     is_done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -40,7 +47,6 @@ class FaultProxy:
         self._seen = 0
         self._sockets: set[socket.socket] = set()
         self._is_closed = False
-        self.requests: list[int] = []
 
     def __enter__(self) -> "FaultProxy":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -57,16 +63,13 @@ class FaultProxy:
             self._fault, self._seen = fault, 0
         return fault
 
-    def disarm(self) -> None:
-        with self._lock:
-            self._fault = None
-
     def cut(self) -> None:
         """Cut every connection."""
         with self._lock:
-            sockets, self._sockets = self._sockets, set()
+            sockets = list(self._sockets)
         for one in sockets:
-            one.close()
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
 
     def _accept(self) -> None:
         while not self._is_closed:
@@ -81,53 +84,79 @@ class FaultProxy:
             broker = socket.create_connection(self.target, timeout=10)
         except OSError:
             client.close()
-            return None
+            return
+        broker.settimeout(None)
         with self._lock:
             self._sockets |= {client, broker}
-        pid_port = client.getpeername()[1]
         try:
             # Each request is followed to its answer; pipelined ones wait their turn.
-            while True:
-                request = _read_frame(client)
-                fault = self._matching(struct.unpack(">h", request[4:6])[0])
-                if fault is not None and fault.moment == BEFORE:
-                    return self._strike(fault, pid_port)
-                broker.sendall(request)
-                answer = _read_frame(broker)
-                if fault is not None and fault.moment == INSIDE:
-                    return self._strike(fault, pid_port)
-                client.sendall(answer)
-                if fault is not None:
-                    return self._strike(fault, pid_port)
+            while self._exchange(client, broker):
+                pass
         except (OSError, EOFError):
-            return None
+            return
         finally:
+            with self._lock:
+                self._sockets -= {client, broker}
             client.close()
             broker.close()
 
-    def _matching(self, api_key: int) -> Fault | None:
+    def _exchange(self, client: socket.socket, broker: socket.socket) -> bool:
+        """One request and its answer; whether there may be more on this connection."""
+        request = _read_frame(client)
+        fault, pid = self._matching(struct.unpack(">h", request[4:6])[0], client)
+        if fault is None:
+            broker.sendall(request)
+            client.sendall(_read_frame(broker))
+            return True
+        try:
+            if fault.moment == BEFORE and self._strike(fault, pid):
+                return False
+            broker.sendall(request)
+            answer = _read_frame(broker)
+            if fault.moment == INSIDE and self._strike(fault, pid):
+                return False
+            client.sendall(answer)
+            return fault.moment != AFTER or not self._strike(fault, pid)
+        finally:
+            if not fault.is_done.is_set():
+                self._arm_again(fault)
+
+    def _matching(self, api_key: int, client: socket.socket) -> tuple[Fault | None, int]:
         with self._lock:
-            self.requests.append(api_key)
             fault = self._fault
             if fault is None or fault.api_key != api_key:
-                return None
+                return None, 0
+            pid = _process_at(client.getpeername()[1], self.port)
+            if pid is None or pid == os.getpid() or not fault.counts(pid):
+                return None, 0
             self._seen += 1
             if self._seen != fault.nth:
-                return None
+                return None, 0
             self._fault = None
-            fault.is_matched.set()
-            return fault
+            return fault, pid
 
-    def _strike(self, fault: Fault, port: int) -> None:
-        fault.strike(_process_at(port))
+    def _arm_again(self, fault: Fault) -> None:
+        with self._lock:
+            if self._fault is None:
+                self._fault, self._seen = fault, fault.nth - 1
+
+    def _strike(self, fault: Fault, pid: int) -> bool:
+        """Do it; whether the connection is cut now."""
+        fault.strike(pid)
         fault.is_done.set()
+        return fault.cuts
 
 
-def _process_at(port: int) -> int | None:
-    """The process whose end of a connection has this local port."""
-    for connection in psutil.net_connections("tcp"):
-        if connection.laddr and connection.laddr.port == port and connection.pid is not None:
-            return connection.pid
+def _process_at(port: int, proxy_port: int) -> int | None:
+    """The process whose end of a connection to the proxy has this local port."""
+    # The kernel's table of connections may pass over one that is there while others come and go.
+    for _ in range(LOOKS_MAX):
+        for connection in psutil.net_connections("tcp"):
+            if connection.pid is None or not connection.raddr:
+                continue
+            # Connections to different places may have the same local port.
+            if (connection.laddr.port, connection.raddr.port) == (port, proxy_port):
+                return connection.pid
     return None
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import BrokerProcess, Kind, Ports, free_port
+import pytest
+from bench.brokers import BrokerProcess, Kind, Missing, Ports, free_port
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -51,7 +52,7 @@ def patiently(run: Callable[[], Any]) -> Any:
     for _ in range(STARTS_MAX - 1):
         try:
             return run()
-        except PySparkException as error:
+        except (PySparkException, AssertionError) as error:
             if "failed to connect back" not in str(error):
                 raise
     return run()
@@ -68,7 +69,10 @@ def broker(directory: Path, *, proxy: FaultProxy | None = None) -> Iterator[Brok
             f"PLAINTEXT://127.0.0.1:{proxy.port},CONTROLLER://127.0.0.1:{ports.controller}"
         )
     with BrokerProcess(BROKER_KIND, directory, overrides, ports=ports) as process:
-        process.format()
+        try:
+            process.format()
+        except Missing as reason:
+            pytest.skip(str(reason))
         process.start()
         yield process
 
