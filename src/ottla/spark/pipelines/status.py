@@ -102,7 +102,7 @@ def lag_of(sources: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """How many records of each topic are there and not yet read."""
     lag: dict[str, int] = {}
     for source in sources:
-        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        latest, end = offsets_of(source.get("latestOffset")), offsets_of(source.get("endOffset"))
         for topic, partitions in latest.items():
             done = end.get(topic, {})
             behind = sum(
@@ -112,7 +112,7 @@ def lag_of(sources: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return lag
 
 
-def _offsets(value: Any) -> dict[str, dict[str, int]]:
+def offsets_of(value: Any) -> dict[str, dict[str, int]]:
     """Offsets by topic and partition; anything else is a source that has none."""
     if isinstance(value, str):
         try:

@@ -25,6 +25,7 @@ from ottla.spark.pipelines.failures import failure_of
 from ottla.spark.pipelines.load import load_pipeline, placed
 from ottla.spark.pipelines.session import spark_session
 from ottla.spark.pipelines.start import PlanError, start_queries
+from ottla.spark.pipelines.topic_ends import TopicEnds
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -88,7 +89,7 @@ def _run(arguments: argparse.Namespace, events: Events, ending: Event) -> int:
     queries = start_queries(session, definition, arguments.checkpoint, trigger=arguments.trigger)
     events.send("started", queries=[query.name for query in queries])
     try:
-        return _watch(queries, events, ending)
+        return _watch(queries, TopicEnds(definition), events, ending)
     finally:
         warming.kill()
         warming.wait()
@@ -98,11 +99,11 @@ def _run(arguments: argparse.Namespace, events: Events, ending: Event) -> int:
         session.stop()
 
 
-def _watch(queries: list[StreamingQuery], events: Events, ending: Event) -> int:
+def _watch(queries: list[StreamingQuery], ends: TopicEnds, events: Events, ending: Event) -> int:
     seen: dict[str | None, int] = {}
     while not ending.wait(POLL_S):
         for query in queries:
-            _report_progress(query, seen, events)
+            _report_progress(query, ends, seen, events)
             if not query.isActive and (error := query.exception()) is not None:
                 print(f"query {query.name} failed: {error}", file=sys.stderr, flush=True)
                 failure = failure_of(type(error).__name__, str(error))
@@ -119,7 +120,9 @@ def _watch(queries: list[StreamingQuery], events: Events, ending: Event) -> int:
     return 0
 
 
-def _report_progress(query: StreamingQuery, seen: dict[str | None, int], events: Events) -> None:
+def _report_progress(
+    query: StreamingQuery, ends: TopicEnds, seen: dict[str | None, int], events: Events
+) -> None:
     """Send the progress reports that are new; Spark keeps the last hundred."""
     last: Any = query.lastProgress
     if last is None:
@@ -131,6 +134,8 @@ def _report_progress(query: StreamingQuery, seen: dict[str | None, int], events:
     for report in query.recentProgress:
         progress = json.loads(report.json)
         if progress["batchId"] > seen.get(key, -1):
+            if progress["batchId"] == newest["batchId"]:
+                ends.put_into(key or "", progress)
             events.send("progress", query=query.name, progress=progress)
             seen[key] = progress["batchId"]
 
