@@ -23,7 +23,7 @@ from support.spark_runs import read_topic
 pytestmark = pytest.mark.timeout(600)
 
 LINE = re.compile(
-    r"orders (\d+) .* pipeline (\w+), batch (\d+|-), \d+ ms, lag \d+ -> totals (\d+) "
+    r"orders (\d+) .* pipeline (\w+), batch (\d+|-), \d+ ms, lag (\d+) -> totals (\d+) "
 )
 STOP_S_MAX = 120
 
@@ -64,13 +64,15 @@ def test_orders_totals_and_progress_are_seen_moving(tmp_path: Path) -> None:
         assert process.stdout is not None
         bootstrap = ""
         shown: list[Shown] = []
-        while not _has_moved(shown):
+        lags: set[int] = set()
+        while not _has_moved(shown) or len(lags) < 2:
             line = process.stdout.readline()
             assert line, f"it ended after {shown[-1:]}"
             if found := re.match(r"Broker +(\S+)", line):
                 bootstrap = found[1]
             elif (seen := LINE.search(line)) and seen[2] == "running" and seen[3] != "-":
-                shown.append(Shown(int(seen[1]), int(seen[3]), int(seen[4])))
+                shown.append(Shown(int(seen[1]), int(seen[3]), int(seen[5])))
+                lags.add(int(seen[4]))
         before = _progress(bootstrap)
         _check_totals(bootstrap)
         while _progress(bootstrap) <= before:
