@@ -20,6 +20,8 @@ def cluster() -> Iterator[Cluster]:
         cluster.create_topic("t", 2)
         with Wire(cluster.bootstrap_servers) as wire:
             wire.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
+            while join(wire, "g").error_code != ErrorCode.MEMBER_ID_REQUIRED:
+                pass  # the coordinator loads
         yield cluster
 
 

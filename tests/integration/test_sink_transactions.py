@@ -19,7 +19,7 @@ from ottla.spark.exactly_once import Outcome
 from ottla.spark.publish import Output, QueryPublisher
 from ottla.spark.sink_errors import FencedError, MarkerError, SinkError, TransactionExpired
 from ottla.spark.sink_options import parse_sink_options
-from support.fault_proxy import MOMENTS, Fault, FaultProxy
+from support.fault_proxy import MOMENTS, Fault, FaultProxy, is_any
 from support.spark_runs import broker, create_topic, values_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -129,7 +129,7 @@ def test_without_transactions_a_batch_is_written_once_though_its_answer_is_lost(
     with Client(ClientConfig.of(place.bootstrap)) as client:
         producer = BatchProducer(client)
         producer.take_producer_id()
-        fault = place.proxy.arm(Fault(ApiKey.PRODUCE, 3, "inside", lambda pid: None))
+        fault = place.proxy.arm(Fault(ApiKey.PRODUCE, 3, "inside", lambda pid: None, counts=is_any))
         producer.produce([batch(topic, 0, b"%d" % n) for n in range(12)])
         assert fault.is_done.wait(30)
     assert values_of(place.bootstrap, topic) == Counter(b"%d" % n for n in range(12))
@@ -159,7 +159,7 @@ def test_a_fault_at_any_request_loses_and_repeats_nothing(
         values = [b"%d-%d" % (batch_id, n) for n in range(4)]
         output = Output([batch(topic, n % 2, value) for n, value in enumerate(values)], 4)
         if batch_id == 1 and batch_id * 4 == sum(expected.values()):
-            fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None))
+            fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None, counts=is_any))
             if step in STEPS[:3]:
                 publisher.close()
                 publisher = QueryPublisher(options, name)
@@ -197,7 +197,7 @@ def test_a_driver_that_gives_up_says_what_it_knows_of_its_output(
     name = f"tx-said-{step.name}-{moment}"
     publisher = QueryPublisher(parse_sink_options({**broker_of, **impatient}), name)
     publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
-    fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None))
+    fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None, counts=is_any))
     with pytest.raises(SinkError, match=said):
         publisher.publish(1, lambda: Output([batch(topic, 0, b"1")], 1))
     assert fault.is_done.wait(30)
@@ -231,7 +231,9 @@ def test_a_transaction_that_took_too_long_may_be_tried_again(place: Place) -> No
                 if ends[0][partition].offset == ends[1][partition].offset:
                     return
 
-    place.proxy.arm(Fault(ApiKey.ADD_OFFSETS_TO_TXN, 1, "before", wait_for_the_broker))
+    place.proxy.arm(
+        Fault(ApiKey.ADD_OFFSETS_TO_TXN, 1, "before", wait_for_the_broker, counts=is_any)
+    )
     with pytest.raises(TransactionExpired, match=r"transaction\.timeout\.ms.*Nothing"):
         publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
     publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))

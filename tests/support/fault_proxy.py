@@ -6,7 +6,8 @@ broker has done it, nobody has heard the answer), or after (the answer was deliv
 calls an action, with the process on the client's end, and cuts the connection.
 
 A fault is done when its action has been. Where a request that it chose broke before, by something
-else, it waits for the next one. Requests of the process that the proxy runs in are not struck.
+else, it waits for the next one. Requests of the process that the proxy runs in, which look on,
+are struck only if it says so.
 """
 
 import os
@@ -24,6 +25,16 @@ MOMENTS = (BEFORE, INSIDE, AFTER)
 LOOKS_MAX = 5
 
 
+def is_another(pid: int) -> bool:
+    """Whether a process is not this one."""
+    return pid != os.getpid()
+
+
+def is_any(pid: int) -> bool:
+    """Every process, this one too."""
+    return True
+
+
 @dataclass
 class Fault:
     api_key: int
@@ -31,7 +42,7 @@ class Fault:
     moment: str
     strike: Callable[[int], None]
     cuts: bool = True  # else the request takes its course once the action has been
-    counts: Callable[[int], bool] = lambda pid: True  # whether the requests of a process do
+    counts: Callable[[int], bool] = is_another  # whether the requests of a process do
     is_done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -127,7 +138,7 @@ class FaultProxy:
             if fault is None or fault.api_key != api_key:
                 return None, 0
             pid = _process_at(client.getpeername()[1], self.port)
-            if pid is None or pid == os.getpid() or not fault.counts(pid):
+            if pid is None or not fault.counts(pid):
                 return None, 0
             self._seen += 1
             if self._seen != fault.nth:
