@@ -126,13 +126,34 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
-    view = memoryview(data)
+    """Each block says how much it holds, so all are asked before the first one is opened."""
+    import cramjam
+
+    blocks = [(block, _snappy_claim(block)) for block in _snappy_blocks(memoryview(data))]
+    total = sum(claimed for _, claimed in blocks)
+    if total > size_max:
+        raise _too_large(Codec.SNAPPY, size_max)
+    output = bytearray(total)
+    view = memoryview(output)
+    position = 0
+    try:
+        for block, claimed in blocks:
+            piece = view[position : position + claimed]
+            if cramjam.snappy.decompress_raw_into(block, piece) != claimed:
+                raise _corrupt(Codec.SNAPPY)
+            position += claimed
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Codec.SNAPPY) from error
+    return bytes(output)
+
+
+def _snappy_blocks(view: memoryview) -> list[memoryview]:
+    """The blocks of Java's framing, or the one block that comes without."""
     if view[:8] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, size_max)
+        return [view]
     if len(view) < len(_XERIAL_HEADER):
         raise _corrupt(Codec.SNAPPY)
-    pieces: list[bytes] = []
-    room = size_max
+    blocks = []
     position = len(_XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
@@ -141,16 +162,13 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
         position += _BLOCK_LENGTH.size
         if not 0 < length <= len(view) - position:
             raise _corrupt(Codec.SNAPPY)
-        piece = _decompress_snappy_block(view[position : position + length], room)
-        room -= len(piece)
-        pieces.append(piece)
+        blocks.append(view[position : position + length])
         position += length
-    return b"".join(pieces)
+    return blocks
 
 
-def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
-    import cramjam
-
+def _snappy_claim(block: memoryview) -> int:
+    """How many bytes a block says that it holds."""
     claimed = shift = 0
     for byte in block[:5]:
         claimed |= (byte & 0x7F) << shift
@@ -161,12 +179,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
         raise _corrupt(Codec.SNAPPY)
     if claimed > len(block) * _SNAPPY_RATIO_MAX:
         raise _corrupt(Codec.SNAPPY)
-    if claimed > size_max:
-        raise _too_large(Codec.SNAPPY, size_max)
-    try:
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise _corrupt(Codec.SNAPPY) from error
+    return claimed
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
