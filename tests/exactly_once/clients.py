@@ -41,6 +41,7 @@ CALL_S_MAX = 6.0
 COMMIT_S_MAX = 2.5
 POLL_S = 0.1
 POLL_RECORDS_MAX = 200
+LEAVE_POLLS = 3
 FINAL_READ_S_MAX = 60.0
 
 # By default librdkafka 2.16 forgets the only broker when it goes away, and then waits for ever in
@@ -162,6 +163,15 @@ def partitions(positions: Mapping[Key, int]) -> list[TopicPartition]:
     return [TopicPartition(topic_of(k), partition_of(k), at) for k, at in positions.items()]
 
 
+def leave(consumer: Consumer) -> None:
+    """Leave the group and hear of it: librdkafka hangs in close() if an assignment comes then."""
+    consumer.unsubscribe()
+    quiet, deadline = 0, time.monotonic() + CALL_S_MAX
+    while quiet < LEAVE_POLLS and time.monotonic() < deadline:
+        consumer.consume(POLL_RECORDS_MAX, POLL_S)
+        quiet = 0 if consumer.assignment() else quiet + 1
+
+
 def send(producer: Producer, key: Key, value: int) -> int:
     """Produce one record and wait for its offset."""
     outcome: list[tuple[KafkaError | None, int]] = []
@@ -206,6 +216,8 @@ class LibrdkafkaClient:
         for producer in (self._producer, self._pipelined, self._plain):
             with contextlib.suppress(KafkaException):
                 producer.purge()
+        if self.identity.positions is None:
+            leave(self._consumer)
         self._consumer.close()
 
     def perform(self, plan: Plan, positions: Mapping[Key, int]) -> Completion:
