@@ -47,7 +47,7 @@ sim: $(STAMP)
 # Real processes and sockets; clients whose histories are judged while the broker is killed.
 integration: $(STAMP)
 	$(PYTEST) -n 2 --dist loadfile tests/integration
-	$(PYTEST) -n 2 --dist worksteal tests/exactly_once
+	$(PYTEST) -n 2 --dist load --maxschedchunk 1 tests/exactly_once
 
 # Every page of the console in a browser, against a real broker.
 console: $(STAMP)
