@@ -389,6 +389,8 @@ def test_a_copy_is_the_same_message_byte_for_byte(
 def test_a_hanging_transaction_is_found_and_told(watched: WatchedPage, world: World) -> None:
     create_topics(world.bootstrap, {"hung": 1})
     hang(world.bootstrap, "hung")
+    with world.console.client() as client:
+        wait_until(lambda: client.get("/api/v1/topics/hung").is_success, "the topic is known")
     page = watched.go("/transactions")
     page.get_by_label("Silent for at least").fill("1h")
     page.get_by_role("button", name="Look for hanging ones").click()
