@@ -19,6 +19,7 @@ from console_world import (
     commit_once,
     create_topics,
     hang,
+    told_when_well,
     wait_until,
 )
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -241,7 +242,7 @@ def test_a_broker_that_is_killed_and_returns_is_told_on_the_open_page(
     watched: WatchedPage, world: World
 ) -> None:
     page = watched.go("/")
-    expect(page.locator("#live_state")).to_contain_text("all is well", timeout=30_000)
+    expect(page.locator("#live_state")).to_contain_text(told_when_well()[1], timeout=30_000)
     with broker_away(world):
         expect(verdict(page)).to_contain_text("does not answer", timeout=30_000)
         expect(page.locator("#live_state")).to_contain_text("no answer")

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from bench.brokers import BrokerProcess, Kind, Missing, kafka_jars
 from confluent_kafka.admin import AdminClient, NewTopic
-from console_world import QUIET, ConsoleProcess, World, wait_until
+from console_world import QUIET, ConsoleProcess, World, told_when_well, wait_until
 from kafka_pair import kafka_pair
 
 
@@ -33,7 +33,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_every_page_serves_apache_kafka(kafka: World) -> None:
     pages = {
-        "/": "All is well",
+        "/": told_when_well()[0],
         "/topics": "orders",
         "/topics/orders": "EUR",
         "/topics/orders/partitions": "High watermark",

@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from console_world import World, wait_until
+from console_world import World, told_when_well, wait_until
 from playwright.sync_api import Page, expect
 from published_pipeline import pipeline_status, published
 
 from conftest import WatchedPage
 
 PAGES = (
-    ("/", "All is well"),
+    ("/", told_when_well()[0]),
     ("/topics", "orders"),
     ("/topics/orders", "newest"),
     ("/topics/orders/partitions", "High watermark"),
