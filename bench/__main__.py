@@ -13,21 +13,21 @@ from bench.scale import PARTITIONS, compare_scale
 from bench.spark_read import compare_spark_reads
 from bench.spark_write import compare_spark_writes
 from bench.table import Row, as_text
-from bench.transactions import is_transactional
 
-GROUPS = (
-    "produce",
-    "batches",
-    "fetch",
-    "librdkafka",
-    "java",
-    "transactions",
-    "start",
-    "groups",
-    "spark_read",
-    "spark_write",
-)
-CLIENT_GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
+# What --only selects, and the section of the page that holds it: one each, so that a run of some
+# leaves the figures of all others as they are.
+TITLES = {
+    "produce": "Small produce requests",
+    "batches": "Batches",
+    "fetch": "Fetches",
+    "librdkafka": "librdkafka",
+    "java": "Java's own clients",
+    "transactions": "Exactly once",
+    "start": "Start and memory",
+    "groups": "Consumer groups",
+    "spark_read": "Spark reads",
+    "spark_write": "Spark writes",
+}
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -36,7 +36,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scale", action="store_true", help="connections and partitions instead")
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help="how many for --scale")
     parser.add_argument(
-        "--only", default=",".join(GROUPS), help=f"comma-separated: {', '.join(GROUPS)}"
+        "--only", default=",".join(TITLES), help=f"comma-separated: {', '.join(TITLES)}"
     )
     parser.add_argument(
         "--brokers", default="ottla,kafka", help="comma-separated: ottla, kafka (or one of them)"
@@ -49,7 +49,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "full run of both brokers)",
     )
     arguments = parser.parse_args(argv)
-    unknown = set(arguments.only.split(",")) - set(GROUPS)
+    unknown = set(arguments.only.split(",")) - set(TITLES)
     if unknown:
         parser.error(f"--only knows no {', '.join(sorted(unknown))}")
     return arguments
@@ -70,32 +70,23 @@ def main(argv: Sequence[str]) -> int:
     if arguments.scale:
         sections["Scale"] = compare_scale(kinds, _say, partitions=arguments.partitions)
     else:
-        if CLIENT_GROUPS & set(groups):
-            rows, _notes = compare(kinds, effort, groups, _say)
-            sections["Requests"] = [row for row in rows if _is_raw(row)]
-            sections["Clients"] = [
-                row for row in rows if not (_is_raw(row) or is_transactional(row))
-            ]
-            sections["Exactly once"] = [row for row in rows if is_transactional(row)]
+        for group, rows in compare(kinds, effort, groups, _say).items():
+            sections[TITLES[group]] = rows
         if "start" in groups:
-            sections["Start and memory"] = compare_starts(kinds, effort, _say)
+            sections[TITLES["start"]] = compare_starts(kinds, effort, _say)
         if "groups" in groups:
-            sections["Consumer groups"] = compare_groups(kinds, effort, _say)
+            sections[TITLES["groups"]] = compare_groups(kinds, effort, _say)
         if "spark_read" in groups:
-            sections["Spark reads"] = compare_spark_reads(Kind.OTTLA, effort, _say)
+            sections[TITLES["spark_read"]] = compare_spark_reads(Kind.OTTLA, effort, _say)
         if "spark_write" in groups:
-            sections["Spark writes"] = compare_spark_writes(Kind.OTTLA, effort, _say)
+            sections[TITLES["spark_write"]] = compare_spark_writes(Kind.OTTLA, effort, _say)
     facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))
-    is_complete = len(kinds) == 2 and arguments.only == ",".join(GROUPS) and not arguments.quick
+    is_complete = len(kinds) == 2 and arguments.only == ",".join(TITLES) and not arguments.quick
     if arguments.write or (arguments.write is None and is_complete):
         _write(facts, sections, is_scale=arguments.scale, is_complete=is_complete)
     return 1 if any(row.is_met is False for row in everything) else 0
-
-
-def _is_raw(row: Row) -> bool:
-    return row.load.startswith(("produce ", "fetch "))
 
 
 def _write(

@@ -18,6 +18,8 @@ from bench.table import Figure, at_least, at_most
 Prepare = Callable[[BrokerProcess], None]
 Measure = Callable[[BrokerProcess], Sample]
 
+# What `Load.group` may be, those of bench.transactions included.
+GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
 FETCH_BIG_REQUESTS = 2_000  # of 60 KB: 120 MB, from which 1 MB is read at a random place
 FETCH_SMALL_REQUESTS = 20_000
 # Half a gigabyte a sample: what is deleted soon need not all reach the disk.

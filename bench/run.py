@@ -82,32 +82,31 @@ def running(
 
 def compare(
     kinds: Sequence[Kind], effort: Effort, groups: Sequence[str], say: Say
-) -> tuple[list[Row], dict[str, str]]:
-    """Every load of the chosen groups on every broker; rows, and notes on absent brokers."""
-    rows: list[Row] = []
+) -> dict[str, list[Row]]:
+    """Every load of the chosen groups on every broker; rows by group."""
+    by_group: dict[str, list[Row]] = {}
+    if not set(groups) & loads.GROUPS:
+        return by_group
     notes: dict[str, str] = {}
     with (
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
         running(kinds, Path(folder), notes, say) as brokers,
     ):
         if not brokers:
-            return rows, notes
-        by_group = all(generators.speaks_groups(broker) for broker in brokers.values())
-        chosen = [
-            load
-            for load in (
-                *loads.raw_loads(effort),
-                *loads.client_loads(effort, by_group=by_group),
-                *transactions.transaction_loads(effort),
-            )
-            if load.group in groups
-        ]
+            return by_group
+        consumes_by_group = all(generators.speaks_groups(broker) for broker in brokers.values())
+        all_loads = (
+            *loads.raw_loads(effort),
+            *loads.client_loads(effort, by_group=consumes_by_group),
+            *transactions.transaction_loads(effort),
+        )
         _warm_up(brokers, effort, say)
-        for load in chosen:
-            rows += _sample(load, brokers, effort, say)
-    for row in rows:
+        for load in all_loads:
+            if load.group in groups:
+                by_group.setdefault(load.group, []).extend(_sample(load, brokers, effort, say))
+    for row in (row for rows in by_group.values() for row in rows):
         row.notes = {**notes, **row.notes}
-    return rows, notes
+    return by_group
 
 
 def _warm_up(brokers: Mapping[Kind, BrokerProcess], effort: Effort, say: Say) -> None:

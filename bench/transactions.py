@@ -13,7 +13,7 @@ from bench import generators
 from bench.brokers import CACHE, ROOT, BrokerProcess, java_command, kafka_jars, quiet_environment
 from bench.generators import CLIENT_JVM, Sample
 from bench.loads import Effort, Load, Measure, Prepare
-from bench.table import Figure, Row, at_least
+from bench.table import Figure, at_least
 
 RECORDS_PER_TRANSACTION = (1, 10, 100, 1_000)
 RECORD_BYTES = 100
@@ -118,7 +118,3 @@ def transaction_loads(effort: Effort) -> list[Load]:
             )
         )
     return found
-
-
-def is_transactional(row: Row) -> bool:
-    return row.load.startswith((IDEMPOTENT_NAME, TRANSACTIONS_NAME))
