@@ -15,8 +15,9 @@ a partition's directory to open it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
@@ -224,24 +225,27 @@ class LogManager:
     async def _opened(self, handle: LogHandle, leader_epoch: int | None) -> None:
         opening = self._openings.get(handle.path)
         if opening is None:
-            opening = self._begin_opening(handle, self._open_in_thread(handle, leader_epoch))
+            opening = self._begin_opening(
+                handle, partial(self._open_in_thread, handle, leader_epoch)
+            )
         await asyncio.shield(opening)
 
     async def recover(self, handle: LogHandle) -> None:
         """Recover a log that nobody uses; it is closed again if it has no producers."""
         if handle.needs_recovery and self.is_ours(handle) and not handle.is_opening:
-            await asyncio.shield(self._begin_opening(handle, self._recover_in_thread(handle)))
+            work = partial(self._recover_in_thread, handle)
+            await asyncio.shield(self._begin_opening(handle, work))
 
     def is_ours(self, handle: LogHandle) -> bool:
         """Whether the handle still stands for its partition."""
         return self._handles.get(handle.topic_partition) is handle
 
     def _begin_opening(
-        self, handle: LogHandle, work: Coroutine[Any, Any, None]
+        self, handle: LogHandle, work: Callable[[], Awaitable[None]]
     ) -> asyncio.Task[None]:
         async def perform() -> None:
             try:
-                await work
+                await work()
             except LogDirFailure as failure:
                 if self.is_ours(handle):  # else it was deleted: of course its files are gone
                     raise self._fail(handle.directory, failure) from failure
