@@ -186,6 +186,9 @@ class Network(Protocol):
         the peer is gone. The file must stay open until then.
         """
 
+    def expect_another(self) -> None:
+        """A small request was answered at once: whoever sent it may send the next at once."""
+
     def unsent_bytes(self, transport: asyncio.Transport) -> int:
         """What was written or is being sent and is not with the kernel yet."""
 

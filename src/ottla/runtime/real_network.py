@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ottla.runtime.interfaces import DEFAULT_SOCKET_OPTIONS, File, SocketOptions
+from ottla.runtime.lookout import Lookout
 
 # Below this a copy through the transport is cheaper than sendfile's page by page splicing.
 COPY_BYTES_MAX = 16 * 1024
@@ -222,6 +223,7 @@ class RealListener:
 class RealNetwork:
     def __init__(self) -> None:
         self._connections: dict[asyncio.BaseTransport, _Connection] = {}
+        self._lookout = Lookout()
 
     async def resolve(self, host: str) -> list[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -284,6 +286,9 @@ class RealNetwork:
         connection.sender = _Sender(connection, transfer)
         connection.sender.start()
         return connection.sender.future
+
+    def expect_another(self) -> None:
+        self._lookout.stay()
 
     def unsent_bytes(self, transport: asyncio.Transport) -> int:
         connection = self._connections.get(transport)

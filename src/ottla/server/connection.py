@@ -38,6 +38,8 @@ REQUEST_BYTES_MIN = 8
 # a client that asks for much and reads nothing is then noticed, and its next request waits.
 SMALL_ANSWER_BYTES = 4096
 OUT_PARTS_MAX = 64
+# What a client sends that waits for each answer: one request, and not a batch of records.
+SMALL_REQUEST_BYTES = 4096
 # Answers that wait behind a produce with acks=all. Producers keep five in flight; a client
 # that pipelines hundreds is read no further until some are answered.
 PENDING_ANSWERS_MAX = 64
@@ -289,8 +291,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if position < end or self._own is not None:
             self._keep(view, position, end)
-        if self._out:
+        parts = len(self._out)
+        if parts:
             self._flush()
+            if parts == 2 and end <= SMALL_REQUEST_BYTES:
+                self.owner.network.expect_another()
         if not (goes_on and self._is_reading):
             self._update_reading()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.server.connection import (
     PENDING_ANSWERS_MAX,
+    SMALL_REQUEST_BYTES,
     Behind,
     Connection,
     Deferred,
@@ -65,14 +66,22 @@ class FakeTransport(asyncio.Transport):
 BEHIND = {"later": Behind.NONE, "commit": Behind.ALIKE, "produce": Behind.ALL}
 
 
+class FakeNetwork:
+    def __init__(self) -> None:
+        self.expected = 0
+
+    def expect_another(self) -> None:
+        self.expected += 1
+
+
 class Owner:
     """Answers each request with its own body, as `kind` (the client id) asks for."""
 
     request_bytes_max = 1 << 20
-    network = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.network = FakeNetwork()
         self.buffers = ReadBuffers()
         self.waiting: list[tuple[asyncio.Future, bytes]] = []
         self.started: list[bytes] = []
@@ -166,6 +175,25 @@ def test_answers_come_in_request_order_whatever_the_pieces(requests, cuts, rando
         assert answers(transport.written) == expected
         assert transport.reading
         assert connection._own is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("requests", "expects"),
+    [
+        ([("now", b"a")], 1),
+        ([("now", b"a"), ("now", b"b")], 0),  # it does not wait for its answers
+        ([("now", bytes(SMALL_REQUEST_BYTES))], 0),  # it has much to send
+        ([("later", b"a")], 0),
+        ([("silent", b"a")], 0),
+    ],
+)
+def test_another_is_expected_of_who_sent_one_small_request(requests, expects) -> None:
+    async def scenario() -> None:
+        connection, transport, owner = await connect()
+        feed(connection, transport, b"".join(frame(kind, body) for kind, body in requests))
+        assert owner.network.expected == expects
 
     asyncio.run(scenario())
 

@@ -320,6 +320,9 @@ class NodeNetwork:
         is_sent = sending.done() and not sending.cancelled() and sending.exception() is None
         return None if is_sent else sending
 
+    def expect_another(self) -> None:
+        """Nobody sleeps here."""
+
     def unsent_bytes(self, transport: asyncio.Transport) -> int:
         if not isinstance(transport, SimulatedTransport):
             raise TypeError("not a transport of this simulation")
