@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import generators
-from bench.awake import awake_cpus
 from bench.brokers import BrokerProcess
 from bench.generators import Sample
 from bench.table import Figure, at_least, at_most
@@ -22,6 +21,7 @@ Measure = Callable[[BrokerProcess], Sample]
 GROUPS = frozenset(("produce", "batches", "fetch", "librdkafka", "java", "transactions"))
 FETCH_BIG_REQUESTS = 2_000  # of 60 KB: 120 MB, from which 1 MB is read at a random place
 FETCH_SMALL_REQUESTS = 20_000
+JAVA_BATCH_BYTES = 16_384  # batch.size
 # Half a gigabyte a sample: what is deleted soon need not all reach the disk.
 DELETED_AT_ONCE = (("file.delete.delay.ms", "0"),)
 
@@ -53,12 +53,15 @@ class Effort:
     start_rounds: int
     batch_requests: int
     client_bytes: int
+    java_bytes: int  # read by a consumer that needs the first second to get warm
     client_sizes: tuple[int, ...]
     latency_records: int
 
 
-QUICK = Effort(2.0, 40_000, 0, 3, 1, 2, 3_000, 60_000_000, (100, 1_000), 1_000)
-FULL = Effort(4.0, 200_000, 1, 5, 3, 5, 8_000, 200_000_000, (100, 1_000, 10_000), 5_000)
+QUICK = Effort(2.0, 40_000, 0, 3, 1, 2, 3_000, 60_000_000, 200_000_000, (100, 1_000), 1_000)
+FULL = Effort(
+    4.0, 200_000, 1, 5, 3, 5, 8_000, 200_000_000, 2_000_000_000, (100, 1_000, 10_000), 5_000
+)
 
 
 def raw_loads(effort: Effort) -> list[Load]:
@@ -72,10 +75,6 @@ def raw_loads(effort: Effort) -> list[Load]:
     def one_at_a_time(broker: BrokerProcess) -> Sample:
         flags = {"create": True, "conns": 1, "inflight": 1, "seconds": seconds, "warmup": 0.3}
         return generators.rawload(broker, "single", **flags)
-
-    def one_at_a_time_awake(broker: BrokerProcess) -> Sample:
-        with awake_cpus():
-            return one_at_a_time(broker)
 
     def batches(records: int, size: int) -> Measure:
         def measure(broker: BrokerProcess) -> Sample:
@@ -117,7 +116,6 @@ def raw_loads(effort: Effort) -> list[Load]:
     return [
         Load("produce 1 x 100 B, 4 connections, 5 in flight", "produce", (rate, cpu), pipelined),
         Load("produce 1 x 100 B, one at a time", "produce", latency, one_at_a_time),
-        Load("the same, CPUs kept awake", "produce", latency, one_at_a_time_awake),
         Load(
             "produce 60 x 1 KB, 2 connections",
             "batches",
@@ -208,19 +206,24 @@ def _java_latency(effort: Effort) -> Load:
 def _java_loads(
     size: int, effort: Effort, figures: tuple[Figure, ...], *, by_group: bool
 ) -> list[Load]:
-    topic, records = f"java-{size}", effort.client_bytes // size
-    produced = records * effort.slow_rounds
+    written_topic, read_topic = f"java-{size}", f"java-read-{size}"
+    records, read = effort.client_bytes // size, effort.java_bytes // size
 
     def prepare(broker: BrokerProcess) -> None:
         with broker.connect() as connection:
-            connection.create_topic(topic)
+            connection.create_topic(written_topic)
 
     def produce(broker: BrokerProcess) -> Sample:
-        return generators.java_produce(broker, topic, records, size)
+        return generators.java_produce(broker, written_topic, records, size)
+
+    def fill(broker: BrokerProcess) -> None:
+        """In batches as a Java producer makes them by default."""
+        batch = max(1, JAVA_BATCH_BYTES // size)
+        shape = {"create": True, "records": batch, "size": size, "conns": 2}
+        generators.rawload(broker, read_topic, requests=read // batch + 1, **shape)
 
     def consume(broker: BrokerProcess) -> Sample:
-        """All that was produced before, so that a new JVM has some time to get warm."""
-        return generators.java_consume(broker, topic, produced, size, by_group=by_group)
+        return generators.java_consume(broker, read_topic, read, size, by_group=by_group)
 
     consumer = "ConsumerPerformance" if by_group else "Java assign()"
     kind, written = _size_name(size), records * size
@@ -234,5 +237,5 @@ def _java_loads(
             is_slow=True,
             bytes_written=written,
         ),
-        Load(f"{consumer} {kind}", "java", figures, consume),
+        Load(f"{consumer} {kind}", "java", figures, consume, fill, is_slow=True),
     ]
