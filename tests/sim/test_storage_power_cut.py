@@ -29,6 +29,7 @@ from ottla.storage.background_recovery import recover_unopened
 from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.core.producer_state import ProducerState
 from ottla.storage.log import PartitionLog
+from ottla.storage.log_dir_sizes import describe_log_dirs
 from ottla.storage.log_manager import LogManager
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.producer_replay import replay_control_batch, replay_data_batch
@@ -474,4 +475,5 @@ def test_retention_and_recovery_reach_logs_that_nobody_opened() -> None:
         assert handle is not None
         assert not handle.needs_recovery
         assert manager.get(TOPIC_PARTITION).log_start_offset == end
-        assert simulation.run(manager.describe())[0].partitions[0].size_bytes == 0
+        described = simulation.run(describe_log_dirs(manager, simulation.runtime("a").disk))
+        assert described[0].partitions[0].size_bytes == 0

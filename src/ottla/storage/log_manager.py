@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
@@ -34,23 +33,6 @@ from ottla.storage.removals import Removals
 from ottla.storage.under_way import UnderWay
 
 log = logging.getLogger(__name__)
-
-
-class PartitionSize(NamedTuple):
-    topic_partition: TopicPartition
-    size_bytes: int
-
-
-class LogDirDescription(NamedTuple):
-    """A line of DescribeLogDirs."""
-
-    path: str
-    directory_id: UUID | None
-    failure: LogDirFailure | None
-    total_bytes: int  # of the volume, -1 if unknown
-    usable_bytes: int
-    partitions: list[PartitionSize]
-    is_cordoned: bool = False
 
 
 class LogManager:
@@ -563,39 +545,6 @@ class LogManager:
                 return ()
             handle.closed_segments = found
         return handle.closed_segments
-
-    async def describe(self) -> list[LogDirDescription]:
-        """Sizes of all partitions, without opening any log."""
-        return [await self._describe(directory) for directory in self._directories]
-
-    async def _describe(self, directory: LogDirectory) -> LogDirDescription:
-        sizes: list[PartitionSize] = []
-        failure: LogDirFailure | None = None
-        try:
-            if directory.failure is not None:
-                raise directory.failure
-            total, usable = self._disk.free_bytes(directory.path)
-            for topic_partition, handle in list(directory.handles.items()):
-                try:
-                    closed = await self.closed_segments_of(handle)
-                except DiskFull:
-                    continue  # it cannot be looked at now
-                size = sum(one.size_bytes for one in closed)
-                if handle.log is not None:
-                    size = handle.log.size_bytes()
-                sizes.append(PartitionSize(topic_partition, size))
-        except (OSError, LogDirFailure) as error:
-            failure = error if isinstance(error, LogDirFailure) else self.fail(directory, error)
-            total, usable, sizes = -1, -1, []
-        return LogDirDescription(
-            directory.path,
-            directory.directory_id,
-            failure,
-            total,
-            usable,
-            sizes,
-            directory.is_cordoned,
-        )
 
     # Ending.
 

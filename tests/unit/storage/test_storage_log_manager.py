@@ -16,8 +16,9 @@ from ottla.runtime.simulated import Simulation
 from ottla.storage.failures import LogDirFailure, WrongLogDirError
 from ottla.storage.file_pool import FilePool, share_of_files
 from ottla.storage.files.meta_properties import MetaProperties, encode_meta_properties
+from ottla.storage.log_dir_sizes import LogDirDescription, describe_log_dirs
 from ottla.storage.log_directory import NodeIdentity
-from ottla.storage.log_manager import LogDirDescription, LogManager
+from ottla.storage.log_manager import LogManager
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_upkeep import LogUpkeep
 
@@ -84,7 +85,8 @@ class House:
         return int(self.run(lambda: retention.run(lambda _: high_watermark)))
 
     def describe(self) -> list[LogDirDescription]:
-        return list(self.run(self.logs.describe))
+        disk = self.simulation.runtime("a").disk
+        return list(self.run(lambda: describe_log_dirs(self.logs, disk)))
 
 
 def tp(partition: int) -> TopicPartition:

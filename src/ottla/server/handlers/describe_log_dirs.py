@@ -10,17 +10,15 @@ from typing import Any
 from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Call, Fields
 from ottla.server.services import Services
-from ottla.storage.log_manager import LogDirDescription
+from ottla.storage.log_dir_sizes import LogDirDescription, describe_log_dirs
 
 
 async def handle(services: Services, call: Call, request: Any) -> Fields:
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return {
-        "error_code": ErrorCode.NONE,
-        "results": [_describe(one, wanted) for one in await services.logs.describe()],
-    }
+    found = await describe_log_dirs(services.logs, services.runtime.disk)
+    return {"error_code": ErrorCode.NONE, "results": [_describe(one, wanted) for one in found]}
 
 
 def _describe(directory: LogDirDescription, wanted: set[tuple[str, int]] | None) -> Fields:
