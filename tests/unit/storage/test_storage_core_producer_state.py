@@ -542,6 +542,16 @@ def test_a_later_batch_of_an_unverified_transaction_waits_for_the_first() -> Non
     assert log.check(data(5, 0, epoch=1), guard) == "NONE"
 
 
+def test_a_late_copy_of_an_old_batch_holds_up_no_later_transaction() -> None:
+    log = Verified()
+    apply(log.state, data(0, 0, transactional=True))
+    apply(log.state, Marker(ProducerId(7), 0, 0, Offset(1), 5, False))
+    log.start(sequence=0)  # again, by another way; there is no transaction that it belongs to
+    guard = log.start(sequence=1)
+    assert log.check(data(2, 2), guard) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert log.check(data(1, 2), guard) == "NONE"
+
+
 def test_a_producer_that_bumps_epochs_must_begin_at_zero() -> None:
     log = Verified()
     guard = log.start(sequence=3, bump=True)

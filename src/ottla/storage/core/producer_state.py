@@ -290,11 +290,17 @@ class ProducerState:
 
     def _check_sequence(self, entry: ProducerEntry, epoch: int, base_sequence: int) -> None:
         verification = self._verifications.get(entry.producer_id)
-        if verification is not None and (
-            (verification.supports_epoch_bump and base_sequence != 0 and not entry.batches)
-            or base_sequence > verification.lowest_sequence
+        is_next_known = entry.epoch == epoch and entry.batches
+        if (
+            verification is not None
+            and not is_next_known
+            and (
+                (verification.supports_epoch_bump and base_sequence != 0)
+                or base_sequence > verification.lowest_sequence
+            )
         ):
-            # Another batch of this transaction came first and waits to be verified.
+            # Another batch of this transaction came first and waits to be verified. Where the next
+            # sequence is known that is no question: what waits may be a late copy of an old batch.
             raise _out_of_order(entry, epoch, base_sequence, verification.lowest_sequence - 1)
         if entry.epoch == NO_PRODUCER_EPOCH:
             return  # forgotten or new: any sequence will do
