@@ -14,12 +14,17 @@ from uuid import UUID
 from ottla.coordinators.group.classic_group import ClassicGroup
 from ottla.coordinators.group.consumer import classic_members, decisions, loading, timers
 from ottla.coordinators.group.consumer.decision import Decision
-from ottla.coordinators.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinators.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    all_subscribed_topics,
+)
 from ottla.coordinators.group.consumer.member import MemberState, held_partitions
 from ottla.coordinators.group.consumer.migration import group_tombstones
 from ottla.coordinators.group.consumer.requests import HeartbeatRequest, check_heartbeat
 from ottla.coordinators.group.consumer.rest import Rest, rest_of
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
+from ottla.coordinators.group.consumer.topics import metadata_hash
 from ottla.coordinators.group.consumer_protocol import encode_assignment, parse_assignment
 from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
 from ottla.coordinators.group.records import CoordinatorRecord, group_record
@@ -200,7 +205,7 @@ class World:
     def _land(self, write: Write) -> None:
         for record in write.records:
             self.committed.append(record)
-            self.shard.replay(-1, record.key, record.value)
+            self.shard.replay_decided(-1, record)
         write.on_done(True)  # type: ignore[operator]  # a plain callable
 
     def crash(self, is_landed: bool) -> None:
@@ -797,6 +802,9 @@ class World:
             one.instance_id: one.member_id for one in members if one.instance_id is not None
         }
         assert set(group.regexes) >= {one.regex for one in members if one.regex}
+        if not group.is_metadata_stale:
+            topics = all_subscribed_topics(group)
+            assert group.metadata_hash == metadata_hash(topics, self.image)
         if self.pending is None:
             self.check_sessions(group)
         state = group.state

@@ -4,7 +4,7 @@ Keys are written without flexible fields, values with them; every value has vers
 tagged fields. Type 4 (the partitions of subscribed topics) is written by brokers before 4.1 only;
 a group that has one gets a tombstone for it with its next epoch.
 
-Pure. Invariant: `decode_consumer_record(*encode(x))` is x.
+Pure. Invariant: `decode_consumer_record(*encode(x))` is x, and what a `DecidedRecord` says.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from ottla.coordinators.group.consumer.member import (
     ClassicMetadata,
     ConsumerMember,
+    CurrentAssignment,
     Held,
     MemberState,
     Target,
@@ -56,14 +57,6 @@ class GroupEpoch(NamedTuple):
 class TargetEpoch(NamedTuple):
     epoch: int
     timestamp_ms: int = 0
-
-
-class CurrentAssignment(NamedTuple):
-    epoch: int
-    previous_epoch: int
-    state: MemberState
-    assigned: Held
-    pending_revocation: Held
 
 
 class ResolvedRegex(NamedTuple):
@@ -124,13 +117,21 @@ ConsumerRecord: TypeAlias = (
 )
 
 
+class DecidedRecord(CoordinatorRecord):
+    """A record with what it says: whoever has decided it need not read it in its own bytes."""
+
+    says: ConsumerRecord
+
+
 # Writing
 
 
 def group_epoch_record(group_id: str, value: GroupEpoch) -> CoordinatorRecord:
     tags = _NO_TAGS if value.metadata_hash == 0 else _long_tag(value.metadata_hash)
-    return CoordinatorRecord(
-        _key(GROUP_EPOCH_TYPE, group_id), _VERSION + _INT.pack(value.epoch) + tags
+    return _decided(
+        _key(GROUP_EPOCH_TYPE, group_id),
+        _VERSION + _INT.pack(value.epoch) + tags,
+        GroupEpochRecord(group_id, value),
     )
 
 
@@ -149,13 +150,20 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         compact_nullable_string(member.server_assignor),
         _NO_CLASSIC_TAG if member.classic is None else _classic_tag(member.classic),
     ]
-    return CoordinatorRecord(_key(MEMBER_TYPE, group_id, member.member_id), b"".join(parts))
+    member_id = member.member_id
+    return _decided(
+        _key(MEMBER_TYPE, group_id, member_id),
+        b"".join(parts),
+        MemberRecord(group_id, member_id, member.subscription),
+    )
 
 
 def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:
     tags = _NO_TAGS if value.timestamp_ms == 0 else _long_tag(value.timestamp_ms)
-    return CoordinatorRecord(
-        _key(TARGET_EPOCH_TYPE, group_id), _VERSION + _INT.pack(value.epoch) + tags
+    return _decided(
+        _key(TARGET_EPOCH_TYPE, group_id),
+        _VERSION + _INT.pack(value.epoch) + tags,
+        TargetEpochRecord(group_id, value),
     )
 
 
@@ -164,7 +172,11 @@ def target_member_record(group_id: str, member_id: str, target: Target) -> Coord
     for topic_id in sorted(target):
         parts += (topic_id, _ints(sorted(target[topic_id])), _NO_TAGS)
     parts.append(_NO_TAGS)
-    return CoordinatorRecord(_key(TARGET_MEMBER_TYPE, group_id, member_id), b"".join(parts))
+    return _decided(
+        _key(TARGET_MEMBER_TYPE, group_id, member_id),
+        b"".join(parts),
+        TargetMemberRecord(group_id, member_id, target),
+    )
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
@@ -179,7 +191,12 @@ def current_assignment_record(group_id: str, member: ConsumerMember) -> Coordina
             _NO_TAGS,
         )
     )
-    return CoordinatorRecord(_key(CURRENT_ASSIGNMENT_TYPE, group_id, member.member_id), value)
+    member_id = member.member_id
+    return _decided(
+        _key(CURRENT_ASSIGNMENT_TYPE, group_id, member_id),
+        value,
+        CurrentAssignmentRecord(group_id, member_id, member.current_assignment),
+    )
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
@@ -194,7 +211,9 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
             _NO_TAGS,
         )
     )
-    return CoordinatorRecord(_key(REGEX_TYPE, group_id, regex), value)
+    return _decided(
+        _key(REGEX_TYPE, group_id, regex), value, RegexRecord(group_id, regex, resolved)
+    )
 
 
 def tombstone(record_type: int, *names: str) -> CoordinatorRecord:
@@ -347,6 +366,12 @@ def _tagged_long(reader: FieldReader) -> int:
 
 
 # Small steps
+
+
+def _decided(key: bytes, value: bytes, says: ConsumerRecord) -> DecidedRecord:
+    record = DecidedRecord(key, value)
+    record.says = says
+    return record
 
 
 def _key(record_type: int, *names: str) -> bytes:
