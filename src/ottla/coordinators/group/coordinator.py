@@ -113,7 +113,7 @@ class GroupCoordinator:
             on_loaded=lambda led: self._members.on_loaded(led),
             on_unloaded=lambda led: self._members.on_unloaded(led),
         )
-        self._members = Membership(self.shards, now=self._now, context=self._context)
+        self._members = Membership(self.shards, now=self._now, image=image, context=self._context)
 
     # Following the metadata
 

@@ -49,6 +49,7 @@ from ottla.coordinators.group.requests import (
 from ottla.coordinators.group.shard import Group, GroupShard
 from ottla.coordinators.group.turns import GroupLed, Turns, decision_key, group_key
 from ottla.coordinators.runtime import TOO_LARGE, CoordinatorRuntime, Phase, answer
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,12 @@ class Membership:
         shards: CoordinatorRuntime[GroupShard],
         *,
         now: Callable[[], Moment],
+        image: Callable[[], MetadataImage],
         context: Callable[[str], Context],
     ) -> None:
         self._shards = shards
         self._now = now
+        self._image = image
         self._context = context
         self._turns = Turns()
         self._timers: dict[Group, tuple[int, asyncio.TimerHandle]] = {}
@@ -358,7 +361,7 @@ class Membership:
         if decision.handed_out is not None:
             group.hand_out(decision.handed_out)
         _set(group, decision.timers)
-        if decision.is_metadata_fresh and self._context(group.group_id).image is context.image:
+        if decision.is_metadata_fresh and self._image() is context.image:
             group.is_metadata_stale = False
 
     # Effects of classic groups

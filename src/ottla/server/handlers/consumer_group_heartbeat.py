@@ -53,7 +53,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields | Awaitable[F
     )
     answer = services.groups.consumer_heartbeat(heartbeat)
     rest = None
-    if isinstance(answer, dict) and answer["error_code"] is ErrorCode.NONE:
+    if isinstance(answer, dict) and answer["assignment"] is None and not answer["error_code"]:
         rest = services.groups.rest_of(heartbeat, answer)
     call.connection.expect(
         call.header, None if rest is None else _expected(services, call, rest, answer)

@@ -201,7 +201,7 @@ class Turn:
 
     def _wanted_target(self) -> Target:
         """The target without topics that the member no longer wants, if it is older than that."""
-        if self._target_epoch == self.epoch:
+        if self._target_epoch == self.epoch or not self._target:
             return self._target
         names = set(self._after.topics)
         resolved = self._regexes.get(self._after.regex)

@@ -98,10 +98,13 @@ class ConsumerMember(NamedTuple):
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def with_epoch(self, epoch: int) -> "ConsumerMember":
-        if epoch == self.epoch:
-            return self._replace(previous_epoch=epoch)
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+    def moved(
+        self, epoch: int, state: MemberState, assigned: Held, pending_revocation: Held
+    ) -> "ConsumerMember":
+        """The member in `epoch`, which may be the one it is in."""
+        return self.with_assignment(
+            CurrentAssignment(epoch, self.epoch, state, assigned, pending_revocation)
+        )
 
     def assignment_epoch(self, topic_id: TopicId, partition: int) -> int | None:
         """Since which epoch it holds the partition, one that it is giving back included."""
