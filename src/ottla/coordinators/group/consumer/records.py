@@ -8,6 +8,7 @@ Pure. Invariant: `decode_consumer_record(*encode(x))` is x, and what a `DecidedR
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -36,6 +37,9 @@ TARGET_EPOCH_TYPE = 6
 TARGET_MEMBER_TYPE = 7
 CURRENT_ASSIGNMENT_TYPE = 8
 REGEX_TYPE = 16
+
+# Some 200 bytes each; a rebalance writes a record of the same few types for every member.
+_KEY_STARTS_REMEMBERED = 1024
 
 _STATES = {int(state): state for state in MemberState}
 
@@ -216,8 +220,9 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
     )
 
 
-def tombstone(record_type: int, *names: str) -> CoordinatorRecord:
-    return CoordinatorRecord(_key(record_type, *names), None)
+def tombstone(record_type: int, group_id: str, name: str | None = None) -> CoordinatorRecord:
+    """`name` is that of a member or an expression, where records of the type have one."""
+    return CoordinatorRecord(_key(record_type, group_id, name), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
@@ -374,8 +379,15 @@ def _decided(key: bytes, value: bytes, says: ConsumerRecord) -> DecidedRecord:
     return record
 
 
-def _key(record_type: int, *names: str) -> bytes:
-    return _SHORT.pack(record_type) + b"".join(legacy_string(name) for name in names)
+def _key(record_type: int, group_id: str, name: str | None = None) -> bytes:
+    start = _key_start(record_type, group_id)
+    return start if name is None else start + legacy_string(name)
+
+
+@lru_cache(_KEY_STARTS_REMEMBERED)
+def _key_start(record_type: int, group_id: str) -> bytes:
+    """The same for all members of a group."""
+    return _SHORT.pack(record_type) + legacy_string(group_id)
 
 
 def _long_tag(value: int) -> bytes:
