@@ -40,6 +40,8 @@ REGEX_TYPE = 16
 
 # Some 200 bytes each; a rebalance writes a record of the same few types for every member.
 _KEY_STARTS_REMEMBERED = 1024
+# Members that come at once mostly ask for the same. Few, as each may be as long as a request.
+_SUBSCRIPTIONS_REMEMBERED = 8
 
 _STATES = {int(state): state for state in MemberState}
 
@@ -140,26 +142,51 @@ def group_epoch_record(group_id: str, value: GroupEpoch) -> CoordinatorRecord:
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    topics = sorted(member.topics)
-    parts = [
-        _VERSION,
-        compact_nullable_string(member.instance_id),
-        compact_nullable_string(member.rack_id),
-        compact_nullable_string(member.client_id),
-        compact_nullable_string(member.client_host),
-        compact_array_length(len(topics)),
-        *(compact_nullable_string(topic) for topic in topics),
-        compact_nullable_string(member.regex),
-        _INT.pack(member.rebalance_timeout_ms),
-        compact_nullable_string(member.server_assignor),
-        _NO_CLASSIC_TAG if member.classic is None else _classic_tag(member.classic),
-    ]
+    subscription = member.subscription
     member_id = member.member_id
     return _decided(
         _key(MEMBER_TYPE, group_id, member_id),
-        b"".join(parts),
-        MemberRecord(group_id, member_id, member.subscription),
+        _subscription_value(
+            member.instance_id,
+            member.rack_id,
+            member.client_id,
+            member.client_host,
+            member.topics,
+            member.regex,
+            member.rebalance_timeout_ms,
+            member.server_assignor,
+            member.classic,
+        ),
+        MemberRecord(group_id, member_id, subscription),
     )
+
+
+@lru_cache(_SUBSCRIPTIONS_REMEMBERED)
+def _subscription_value(
+    instance_id: str | None,
+    rack_id: str | None,
+    client_id: str,
+    client_host: str,
+    topics: frozenset[str],
+    regex: str,
+    rebalance_timeout_ms: int,
+    server_assignor: str | None,
+    classic: ClassicMetadata | None,
+) -> bytes:
+    parts = [
+        _VERSION,
+        compact_nullable_string(instance_id),
+        compact_nullable_string(rack_id),
+        compact_nullable_string(client_id),
+        compact_nullable_string(client_host),
+        compact_array_length(len(topics)),
+        *(compact_nullable_string(topic) for topic in sorted(topics)),
+        compact_nullable_string(regex),
+        _INT.pack(rebalance_timeout_ms),
+        compact_nullable_string(server_assignor),
+        _NO_CLASSIC_TAG if classic is None else _classic_tag(classic),
+    ]
+    return b"".join(parts)
 
 
 def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:
