@@ -1,4 +1,4 @@
-"""Reading the fields of coordinator records, whose bytes lie in logs that others wrote too. Pure.
+"""Coordinator records and their fields, whose bytes lie in logs that others wrote too. Pure.
 
 Older versions of a record write lengths as int16 and int32, flexible ones as unsigned varints.
 Every length is held against the bytes there are; what does not fit is CORRUPT_MESSAGE.
@@ -6,6 +6,7 @@ Every length is held against the bytes there are; what does not fit is CORRUPT_M
 
 from struct import Struct
 from struct import error as StructError
+from typing import Protocol
 from uuid import UUID
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -15,6 +16,16 @@ _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LONG = Struct(">q")
 _VARINT_BYTES_MAX = 5
+
+
+class KeyValue(Protocol):
+    """What is written: a record of either coordinator."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def value(self) -> bytes | None: ...
 
 
 class FieldReader:
@@ -46,6 +57,10 @@ class FieldReader:
         return self._take(length)
 
     def unsigned_varint(self) -> int:
+        data, at = self._data, self._at
+        if at < len(data) and data[at] < 0x80:  # as nearly all are
+            self._at = at + 1
+            return data[at]
         value = 0
         for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
             byte = self._take(1)[0]
@@ -58,8 +73,12 @@ class FieldReader:
         length = self.unsigned_varint() - 1 if self._is_flexible else self.int16()
         if length < 0:
             return None
+        start = self._at
+        end = self._at = start + length
+        if end > len(self._data):
+            raise corrupt("it ends early")
         try:
-            return self._take(length).decode()
+            return self._data[start:end].decode()
         except UnicodeDecodeError:
             raise corrupt("a string is not UTF-8") from None
 
@@ -92,7 +111,7 @@ class FieldReader:
 
     def tagged(self) -> dict[int, bytes]:
         """The tagged fields that end a flexible struct, by tag."""
-        found = {}
+        found: dict[int, bytes] = {}
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()
             found[tag] = self._take(self.unsigned_varint())

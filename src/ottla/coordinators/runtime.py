@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ottla.coordinators.record_fields import KeyValue
 from ottla.metadata.delta import MetadataDelta
 from ottla.protocol.batches import (
     BatchHeader,
@@ -73,20 +74,13 @@ TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LA
 _MOVED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 
 
-class KeyValue(Protocol):
-    """What is written: `CoordinatorRecord` of either coordinator."""
-
-    @property
-    def key(self) -> bytes: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-
 class Shard(Protocol):
     """The state of one partition. Pure."""
 
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None: ...
+
+    def replay_decided(self, producer_id: int, record: KeyValue) -> None:
+        """The same for a record that was decided here, and may be more than its bytes."""
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None: ...
 
@@ -155,7 +149,7 @@ class _Write:
 
     def replay(self, shard: Shard) -> None:
         for record in self.records:
-            shard.replay(self.producer_id, record.key, record.value)
+            shard.replay_decided(self.producer_id, record)
         if self.marker is not None:
             shard.replay_marker(self.marker.producer_id, is_commit=self.marker.is_commit)
 

@@ -38,6 +38,8 @@ class Call(NamedTuple):
     client_host: str
     listener: str
     connection: Connection
+    header: RequestHeader
+    frame: memoryview  # the whole request; it lies there only until the handler returns
 
 
 class LongAnswer(NamedTuple):
@@ -115,7 +117,15 @@ class Dispatcher:
         ) -> Answer | Deferred:
             key, version = header.api_key, header.api_version
             request = decode_request(key, version, buffer[header.body_start : end])
-            call = Call(version, header.client_id, connection.peer_host, self._listener, connection)
+            call = Call(
+                version,
+                header.client_id,
+                connection.peer_host,
+                self._listener,
+                connection,
+                header,
+                buffer[header.start : end],
+            )
             try:
                 fields = typed(services, call, request)
             except Exception as error:  # noqa: BLE001  a defect costs one answer, no connection

@@ -14,11 +14,17 @@ from uuid import UUID
 from ottla.coordinators.group.classic_group import ClassicGroup
 from ottla.coordinators.group.consumer import classic_members, decisions, loading, timers
 from ottla.coordinators.group.consumer.decision import Decision
-from ottla.coordinators.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinators.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    all_subscribed_topics,
+)
 from ottla.coordinators.group.consumer.member import MemberState, held_partitions
 from ottla.coordinators.group.consumer.migration import group_tombstones
 from ottla.coordinators.group.consumer.requests import HeartbeatRequest, check_heartbeat
+from ottla.coordinators.group.consumer.rest import Rest, rest_of
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
+from ottla.coordinators.group.consumer.topics import metadata_hash
 from ottla.coordinators.group.consumer_protocol import encode_assignment, parse_assignment
 from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
 from ottla.coordinators.group.records import CoordinatorRecord, group_record
@@ -33,6 +39,7 @@ GROUP = "group"
 SESSION_MS = 1000
 REBALANCE_MS = 3000
 DELAY_MS = 100
+REGEX_MS = 700
 SIZE_MAX = 5
 TOPICS = ("a", "b", "other")
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
@@ -104,6 +111,7 @@ class World:
             classic_size_max=SIZE_MAX,
             session_timeout_ms=SESSION_MS,
             assignment_interval_ms=assignment_interval_ms,
+            regex_refresh_interval_ms=REGEX_MS,
         )
         self.image = MetadataImage()
         self.salt = 0
@@ -119,6 +127,7 @@ class World:
         self.last_epoch = -1
         self.last_group: object = None
         self.waiting: dict[Client, str] = {}  # classic clients whose join or sync is under way
+        self.rests: dict[str, tuple[Rest, HeartbeatRequest, Fields]] = {}  # by member id
         self.kinds: Counter[str] = Counter()
         self.checks = 0
 
@@ -196,7 +205,7 @@ class World:
     def _land(self, write: Write) -> None:
         for record in write.records:
             self.committed.append(record)
-            self.shard.replay(-1, record.key, record.value)
+            self.shard.replay_decided(-1, record)
         write.on_done(True)  # type: ignore[operator]  # a plain callable
 
     def crash(self, is_landed: bool) -> None:
@@ -322,6 +331,7 @@ class World:
                 if response["assignment"] is not None:
                     client.told = self.by_name(response["assignment"])
                 self.remember(client)
+                self.remember_rest(request, response)
             elif code in START_OVER:
                 self.be_fenced(client)
             elif code in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -333,6 +343,15 @@ class World:
             decisions.decide_heartbeat(group, request, context, out)
 
         self.decide(decide, deliver)
+
+    def remember_rest(self, request: HeartbeatRequest, response: Fields) -> None:
+        """As a connection does whose member may send the same again."""
+        self.rests.pop(request.member_id, None)
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            rest = rest_of(group, request, response, self.settings)
+            if rest is not None:
+                self.rests[request.member_id] = (rest, request, response)
 
     def apply(self, client: Client) -> None:
         """Give back what it was not told to read, then take what is new."""
@@ -748,6 +767,7 @@ class World:
         if isinstance(group, ConsumerGroup):
             self.check_held(group)
             self.check_derived(group)
+            self.check_rests(group)
             if group is self.last_group:
                 assert group.epoch >= self.last_epoch, "the group's epoch went back"
             self.last_epoch = group.epoch
@@ -782,6 +802,9 @@ class World:
             one.instance_id: one.member_id for one in members if one.instance_id is not None
         }
         assert set(group.regexes) >= {one.regex for one in members if one.regex}
+        if not group.is_metadata_stale:
+            topics = all_subscribed_topics(group)
+            assert group.metadata_hash == metadata_hash(topics, self.image)
         if self.pending is None:
             self.check_sessions(group)
         state = group.state
@@ -792,6 +815,20 @@ class World:
             group.timers.deadline_ms(timers.TimerKind.SESSION, one) for one in group.members
         ]
         assert None not in deadlines, "a member has no session"
+
+    def check_rests(self, group: ConsumerGroup) -> None:
+        """Where a heartbeat is taken for one that changes nothing, none is decided otherwise."""
+        for member_id, (rest, request, response) in self.rests.items():
+            if rest.group is not group or not rest.lasts:
+                continue
+            decision = Decision()
+            decisions.decide_heartbeat(group, request, self.context, decision)
+            assert decision.records == [], "a member at rest has something to do"
+            assert decision.response == response, "a member at rest is told something else"
+            deadline_ms = self.now.monotonic_ms + SESSION_MS
+            session = timers.TimerChange(timers.TimerKind.SESSION, member_id, deadline_ms)
+            assert decision.timers == [session]
+            self.kinds["rest"] += 1
 
     def check_state(self, group: ConsumerGroup, state: ConsumerGroupState) -> None:
         members = group.members.values()

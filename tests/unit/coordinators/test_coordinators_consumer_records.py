@@ -23,6 +23,7 @@ from ottla.coordinators.group.consumer.member import (
 from ottla.coordinators.group.consumer.records import (
     ConsumerRecord,
     CurrentAssignmentRecord,
+    DecidedRecord,
     GroupEpoch,
     GroupEpochRecord,
     MemberRecord,
@@ -104,6 +105,11 @@ def decoded(record: CoordinatorRecord) -> ConsumerRecord | None:
     return decode_consumer_record(reader.int16(), reader, record.value)
 
 
+def said(record: CoordinatorRecord) -> ConsumerRecord:
+    assert isinstance(record, DecidedRecord)
+    return record.says
+
+
 def golden_records() -> list[CoordinatorRecord]:
     data = GOLDEN.read_bytes()
     found = []
@@ -120,7 +126,9 @@ def test_what_kafka_wrote_is_written_again_byte_for_byte() -> None:
         found = decoded(record)
         if found is not None and record.value is not None:
             kinds.add(type(found))
-            assert encoded(found) == record
+            written = encoded(found)
+            assert written == record
+            assert said(written) == found
     assert len(kinds) == 6
 
 
@@ -204,8 +212,8 @@ def test_records_of_a_member_read_back(
     assigned: dict[bytes, dict[int, int]],
     pending: dict[bytes, dict[int, int]],
 ) -> None:
-    read = decoded(member_record("g", member))
-    assert read == MemberRecord("g", member.member_id, member)
+    written = member_record("g", member)
+    assert decoded(written) == MemberRecord("g", member.member_id, member) == said(written)
     moved = member._replace(
         epoch=epoch,
         previous_epoch=previous_epoch,
@@ -213,7 +221,10 @@ def test_records_of_a_member_read_back(
         assigned=assigned,
         pending_revocation=pending,
     )
-    current = decoded(current_assignment_record("g", moved))
+    assert said(member_record("g", moved)) == MemberRecord("g", member.member_id, member)
+    written = current_assignment_record("g", moved)
+    current = decoded(written)
+    assert current == said(written)
     assert isinstance(current, CurrentAssignmentRecord)
     assert current.value is not None
     assert member._replace(**current.value._asdict()) == moved

@@ -58,6 +58,7 @@ class World:
         self.members = Membership(
             self.shards,
             now=self.now,
+            image=lambda: self.image,
             context=lambda _: Context(self.now(), self.image, self.settings),
         )
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from ottla.config.topic import TopicConfig
+from ottla.coordinators.record_fields import KeyValue
 from ottla.coordinators.runtime import (
     GATHERED_RECORDS_MAX,
     GATHERED_WRITES_MAX,
@@ -52,6 +53,9 @@ class ListShard:
 
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         self.seen.append((key, value))
+
+    def replay_decided(self, producer_id: int, record: KeyValue) -> None:
+        self.replay(producer_id, record.key, record.value)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         self.seen.append((b"marker", b"%d" % is_commit))

@@ -23,6 +23,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.repeated_commit import RepeatedCommit
 from ottla.protocol.repeated_fetch import RepeatedFetch
 from ottla.protocol.repeated_produce import RepeatedProduce
+from ottla.protocol.repeated_request import RepeatedRequest
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 ABOUT_BYTES = 4  # API key and version: whoever asks has compared them
@@ -308,3 +309,55 @@ def test_a_commit_whose_offsets_cannot_be_told_apart_is_not_expected_again() -> 
     # What looks like a partition stands in a name, too.
     place = (0).to_bytes(4, "big") + (1).to_bytes(8, "big") + (1).to_bytes(4, "big")
     assert repeated_commit(9, commit_frame(9, [(1, 1)], group_id=place.decode())) is None
+
+
+def heartbeat_frame(version: int, correlation_id: int = 5, **others: Any) -> memoryview:
+    fields = {
+        "group_id": "g",
+        "member_id": "m-1",
+        "member_epoch": 3,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": -1,
+        "subscribed_topic_names": None,
+        "server_assignor": None,
+        "topic_partitions": None,
+        **others,
+    }
+    if version >= 1:
+        fields.setdefault("subscribed_topic_regex", None)
+    return memoryview(encode_request(68, version, correlation_id, "me", fields))
+
+
+def correlation_id_in(repeated: RepeatedRequest, frame: memoryview) -> int | None:
+    return repeated.correlation_id_in(memoryview(b"..." + bytes(frame) + b"..."), 3, 3 + len(frame))
+
+
+@given(st.integers(0, 1), st.integers(0, 2**31 - 1), names)
+def test_a_request_that_says_the_same_is_recognised(
+    version: int, correlation_id: int, group: str
+) -> None:
+    repeated = RepeatedRequest(heartbeat_frame(version, group_id=group))
+    again = heartbeat_frame(version, correlation_id, group_id=group)
+    assert correlation_id_in(repeated, again) == correlation_id
+    assert correlation_id_in(repeated, heartbeat_frame(version, member_epoch=4)) is None
+    assert correlation_id_in(repeated, heartbeat_frame(version, topic_partitions=[])) is None
+    assert correlation_id_in(repeated, again[:-1]) is None
+    assert correlation_id_in(repeated, memoryview(bytes(again) + b"\0")) is None
+
+
+@given(st.integers(0, 1), st.data())
+def test_a_request_that_differs_in_any_byte_but_the_correlation_id_is_another(
+    version: int, data: st.DataObject
+) -> None:
+    frame = heartbeat_frame(version)
+    repeated = RepeatedRequest(frame)
+    changed = bytearray(frame)
+    place = data.draw(st.integers(ABOUT_BYTES, len(changed) - 1))
+    changed[place] ^= data.draw(st.integers(1, 255))
+    view = memoryview(changed)
+    found = correlation_id_in(repeated, view)
+    if place < 2 * ABOUT_BYTES:
+        assert found == parse_header(view, 0, len(view)).correlation_id
+    else:
+        assert found is None

@@ -29,6 +29,7 @@ from ottla.coordinators.group.consumer.requests import (
     check_heartbeat,
     heartbeat_error,
 )
+from ottla.coordinators.group.consumer.rest import Rest, rest_of
 from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Context
 from ottla.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinators.group.effects import Fields, Moment
@@ -112,7 +113,7 @@ class GroupCoordinator:
             on_loaded=lambda led: self._members.on_loaded(led),
             on_unloaded=lambda led: self._members.on_unloaded(led),
         )
-        self._members = Membership(self.shards, now=self._now, context=self._context)
+        self._members = Membership(self.shards, now=self._now, image=image, context=self._context)
 
     # Following the metadata
 
@@ -163,6 +164,28 @@ class GroupCoordinator:
         except KafkaError as error:
             return heartbeat_error(error.code, error.message)
         return self._members.consumer_heartbeat(led, request)
+
+    def rest_of(self, request: HeartbeatRequest, response: Fields) -> Rest | None:
+        """What to `stay` with if a member sends this request, just answered, again and again."""
+        group_id = request.group_id
+        try:
+            group = self._led(group_id).shard.groups.get(group_id)
+        except KafkaError:
+            return None
+        if not isinstance(group, ConsumerGroup):
+            return None
+        return rest_of(group, request, response, self._consumer_settings(group_id))
+
+    def stay(self, rest: Rest) -> bool:
+        """Take the heartbeat of a member that is still at rest, and answered as before."""
+        group_id = rest.group.group_id
+        if not self._serves_consumer_groups() or self._consumer_settings(group_id) != rest.settings:
+            return False
+        try:
+            led = self._led(group_id)
+        except KafkaError:
+            return False
+        return self._members.stay(led, rest)
 
     def _serves_consumer_groups(self) -> bool:
         return (

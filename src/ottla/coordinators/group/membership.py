@@ -32,6 +32,7 @@ from ottla.coordinators.group.consumer.group import ConsumerGroup
 from ottla.coordinators.group.consumer.loading import base_group, missing_timers
 from ottla.coordinators.group.consumer.migration import group_tombstones
 from ottla.coordinators.group.consumer.requests import HeartbeatRequest, heartbeat_error
+from ottla.coordinators.group.consumer.rest import Rest
 from ottla.coordinators.group.consumer.settings import Context
 from ottla.coordinators.group.consumer.timers import Expired, TimerChange
 from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
@@ -48,6 +49,7 @@ from ottla.coordinators.group.requests import (
 from ottla.coordinators.group.shard import Group, GroupShard
 from ottla.coordinators.group.turns import GroupLed, Turns, decision_key, group_key
 from ottla.coordinators.runtime import TOO_LARGE, CoordinatorRuntime, Phase, answer
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -64,10 +66,12 @@ class Membership:
         shards: CoordinatorRuntime[GroupShard],
         *,
         now: Callable[[], Moment],
+        image: Callable[[], MetadataImage],
         context: Callable[[str], Context],
     ) -> None:
         self._shards = shards
         self._now = now
+        self._image = image
         self._context = context
         self._turns = Turns()
         self._timers: dict[Group, tuple[int, asyncio.TimerHandle]] = {}
@@ -100,6 +104,21 @@ class Membership:
                 decide_heartbeat(group, request, context, out)
 
         self._decide(led, request.group_id, waiter, decide, _refuse_heartbeat)
+
+    def stay(self, led: GroupLed, rest: Rest) -> bool:
+        """Note that a member at rest lives; False if it is no longer at rest."""
+        group, member, settings = rest
+        group_id = group.group_id
+        if (
+            led.shard.groups.get(group_id) is not group
+            or not rest.lasts
+            or not self._turns.is_free(led, group_id)
+        ):
+            return False
+        deadline_ms = self._now().monotonic_ms + settings.session_timeout_ms
+        group.timers.set_session(member.member_id, deadline_ms)
+        self.arm(led, group)
+        return True
 
     # Members of classic groups, and classic members of consumer groups
 
@@ -342,7 +361,7 @@ class Membership:
         if decision.handed_out is not None:
             group.hand_out(decision.handed_out)
         _set(group, decision.timers)
-        if decision.is_metadata_fresh and self._context(group.group_id).image is context.image:
+        if decision.is_metadata_fresh and self._image() is context.image:
             group.is_metadata_stale = False
 
     # Effects of classic groups

@@ -18,6 +18,7 @@ from ottla.coordinators.group.consumer.member import ConsumerMember
 from ottla.coordinators.group.consumer.migration import group_tombstones
 from ottla.coordinators.group.consumer.records import (
     ConsumerRecord,
+    DecidedRecord,
     GroupEpochRecord,
     PartitionMetadataRecord,
     decode_consumer_record,
@@ -38,7 +39,7 @@ from ottla.coordinators.group.records import (
 )
 from ottla.coordinators.group.requests import GroupLimits
 from ottla.coordinators.group.states import GroupState
-from ottla.coordinators.record_fields import FieldReader
+from ottla.coordinators.record_fields import FieldReader, KeyValue
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.primitives import STRING_BYTES_MAX
 
@@ -237,6 +238,13 @@ class GroupShard:
     def decide_forget_topics(self, topics: frozenset[str]) -> list[CoordinatorRecord]:
         """Tombstones for the offsets of topics that are gone."""
         return [offset_tombstone(key) for key in self.offsets.keys_of_topics(topics)]
+
+    def replay_decided(self, producer_id: int, record: KeyValue) -> None:
+        """As `replay`, of what was decided here: what it says may be known without its bytes."""
+        if isinstance(record, DecidedRecord):
+            self._replay_consumer(record.says)
+        else:
+            self.replay(producer_id, record.key, record.value)
 
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)

@@ -35,12 +35,16 @@ class Turns:
     def __init__(self) -> None:
         self._lines: dict[tuple[GroupLed, str], deque[tuple[Operation, bool]]] = {}
 
+    def is_free(self, led: GroupLed, group_id: str) -> bool:
+        """Whether an operation that is taken now runs now."""
+        return (led, group_id) not in self._lines and not _is_busy(led, group_id, is_alone=False)
+
     def take(
         self, led: GroupLed, group_id: str, operation: Operation, *, is_alone: bool = False
     ) -> None:
         """Run now, or when the group's decision has landed; `is_alone`: and its offsets too."""
         line = self._lines.get((led, group_id))
-        if line is None and not _is_busy(led, group_id, is_alone):
+        if line is None and not _is_busy(led, group_id, is_alone=is_alone):
             operation()
             return
         if line is None:
@@ -57,7 +61,7 @@ class Turns:
         line = self._lines[led, group_id]
         while line:
             operation, is_alone = line[0]
-            if _is_busy(led, group_id, is_alone):
+            if _is_busy(led, group_id, is_alone=is_alone):
                 self._watch(led, group_id)
                 return
             line.popleft()
@@ -70,7 +74,7 @@ class Turns:
         del self._lines[led, group_id]
 
 
-def _is_busy(led: GroupLed, group_id: str, is_alone: bool) -> bool:
+def _is_busy(led: GroupLed, group_id: str, *, is_alone: bool) -> bool:
     in_flight = led.in_flight
     if not in_flight:
         return False

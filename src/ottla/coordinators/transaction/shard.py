@@ -7,6 +7,7 @@ know the same transactional ids in the same states.
 
 from collections.abc import Iterator
 
+from ottla.coordinators.record_fields import KeyValue
 from ottla.coordinators.transaction.metadata import TransactionMetadata
 from ottla.coordinators.transaction.records import (
     TransactionRecord,
@@ -69,6 +70,9 @@ class TransactionShard:
         """The record is about to be written; nothing else may be decided until it is replayed."""
         transaction.pending = decided
         self._expected[record.key] = (record.value, transaction, decided)
+
+    def replay_decided(self, producer_id: int, record: KeyValue) -> None:
+        self.replay(producer_id, record.key, record.value)
 
     def replay(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         written, transaction, decided = self._expected.pop(key, _NOTHING)

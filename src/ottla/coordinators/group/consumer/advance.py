@@ -99,7 +99,14 @@ class Turn:
         names |= self._after.topics
         for resolved in self._regexes.values():
             names |= resolved.topics
-        found = metadata_hash(names, image)
+        # Members that come by the thousand want what others want: then the hash is known.
+        is_known = (
+            not group.is_metadata_stale
+            and not self._regexes
+            and not group.regexes
+            and names == group.topic_counts.keys()
+        )
+        found = group.metadata_hash if is_known else metadata_hash(names, image)
         if has_changed or found != group.metadata_hash:
             self.epoch += 1
             out.records.append(group_epoch_record(group.group_id, GroupEpoch(self.epoch, found)))
@@ -110,6 +117,8 @@ class Turn:
     def _resolve_regexes(self) -> None:
         """Look up every expression that is in use now, and forget the others."""
         group, out = self._group, self._out
+        if not (group.regexes or group.regex_counts or self._after.regex):
+            return
         used = {one for one in group.regex_counts if self._is_still_used(one)}
         if self._after.regex:
             used.add(self._after.regex)
@@ -192,7 +201,7 @@ class Turn:
 
     def _wanted_target(self) -> Target:
         """The target without topics that the member no longer wants, if it is older than that."""
-        if self._target_epoch == self.epoch:
+        if self._target_epoch == self.epoch or not self._target:
             return self._target
         names = set(self._after.topics)
         resolved = self._regexes.get(self._after.regex)

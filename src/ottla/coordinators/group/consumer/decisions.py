@@ -280,20 +280,18 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> Non
 def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
     """The member with what the heartbeat says; the same object's equal if that is nothing new."""
     timeout_ms = request.rebalance_timeout_ms
-    return member._replace(
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=request.client_id,
-        client_host=request.client_host,
-        topics=member.topics if request.topics is None else request.topics,
-        regex=member.regex if request.regex is None else request.regex,
-        rebalance_timeout_ms=(
-            member.rebalance_timeout_ms if timeout_ms == UNCHANGED_TIMEOUT else timeout_ms
-        ),
-        server_assignor=(
-            member.server_assignor if request.server_assignor is None else request.server_assignor
-        ),
-        classic=None,
+    return ConsumerMember(
+        member.member_id,
+        member.instance_id if request.instance_id is None else request.instance_id,
+        member.rack_id if request.rack_id is None else request.rack_id,
+        request.client_id,
+        request.client_host,
+        member.topics if request.topics is None else request.topics,
+        member.regex if request.regex is None else request.regex,
+        member.rebalance_timeout_ms if timeout_ms == UNCHANGED_TIMEOUT else timeout_ms,
+        member.server_assignor if request.server_assignor is None else request.server_assignor,
+        None,  # it no longer speaks the classic protocol
+        *member.current_assignment,
     )
 
 

@@ -21,8 +21,8 @@ from typing import Any
 from ottla.coordinators.group.consumer.member import (
     LEAVE_EPOCH,
     NO_TARGET,
-    NOTHING_HELD,
     ConsumerMember,
+    CurrentAssignment,
     MemberState,
     Target,
     TopicId,
@@ -30,7 +30,6 @@ from ottla.coordinators.group.consumer.member import (
 )
 from ottla.coordinators.group.consumer.records import (
     ConsumerRecord,
-    CurrentAssignment,
     CurrentAssignmentRecord,
     GroupEpoch,
     GroupEpochRecord,
@@ -243,18 +242,19 @@ class ConsumerGroup:
 
     def _replay_current(self, member_id: str, value: CurrentAssignment | None) -> None:
         old = self.members.get(member_id)
-        if value is not None:
-            self._replace(old, (old or ConsumerMember(member_id))._replace(**value._asdict()))
-        elif old is not None:
-            self._replace(
-                old,
-                old._replace(
-                    epoch=LEAVE_EPOCH,
-                    previous_epoch=LEAVE_EPOCH,
-                    assigned=NOTHING_HELD,
-                    pending_revocation=NOTHING_HELD,
-                ),
-            )
+        if value is None:
+            if old is None:
+                return
+            value = CurrentAssignment(LEAVE_EPOCH, LEAVE_EPOCH, old.state)
+        if old is None:
+            self._replace(None, ConsumerMember(member_id).with_assignment(value))
+        else:
+            # All that is counted of its subscription stays.
+            new = self.members[member_id] = old.with_assignment(value)
+            self._count_stable(old, -1)
+            self._disown(old)
+            self._count_stable(new, 1)
+            self._own(new)
 
     def _replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
         if old is not None:
@@ -270,10 +270,13 @@ class ConsumerGroup:
             self.members[new.member_id] = new
             self._handed_out.pop(new.member_id, None)
             self._count(new, 1)
-            for place in held_partitions(new):
-                self.owners[place] = new.member_id
+            self._own(new)
             if new.instance_id is not None:
                 self.static_ids[new.instance_id] = new.member_id
+
+    def _own(self, member: ConsumerMember) -> None:
+        for place in held_partitions(member):
+            self.owners[place] = member.member_id
 
     def _disown(self, member: ConsumerMember) -> None:
         owners = self.owners
@@ -290,6 +293,9 @@ class ConsumerGroup:
         if member.classic is not None:
             self.classic_count += by
             _add(self.classic_protocol_counts, {name for name, _ in member.classic.protocols}, by)
+        self._count_stable(member, by)
+
+    def _count_stable(self, member: ConsumerMember, by: int) -> None:
         if member.state is MemberState.STABLE:
             _add(self._stable_by_epoch, (member.epoch,), by)
 

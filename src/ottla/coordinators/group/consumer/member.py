@@ -47,6 +47,19 @@ class ClassicMetadata(NamedTuple):
     protocols: Protocols
 
 
+class CurrentAssignment(NamedTuple):
+    """How far a member has come: the last fields of a `ConsumerMember`, in their order."""
+
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = LEAVE_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Held = NOTHING_HELD
+    pending_revocation: Held = NOTHING_HELD
+
+
+NOT_ASSIGNED = CurrentAssignment()
+
+
 class ConsumerMember(NamedTuple):
     member_id: str
     instance_id: str | None = None
@@ -58,6 +71,7 @@ class ConsumerMember(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None
+    # From here on as in `CurrentAssignment`.
     epoch: int = JOIN_EPOCH
     previous_epoch: int = LEAVE_EPOCH
     state: MemberState = MemberState.STABLE
@@ -69,13 +83,28 @@ class ConsumerMember(NamedTuple):
         """Whether it is a static member that is away for a while."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
+    @property
+    def subscription(self) -> "ConsumerMember":
+        """What it asked for, without what it has been given."""
+        return self.with_assignment(NOT_ASSIGNED)
+
+    @property
+    def current_assignment(self) -> CurrentAssignment:
+        return CurrentAssignment._make(self[_SUBSCRIPTION_FIELDS:])
+
+    def with_assignment(self, assignment: CurrentAssignment) -> "ConsumerMember":
+        return ConsumerMember._make(self[:_SUBSCRIPTION_FIELDS] + assignment)
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def with_epoch(self, epoch: int) -> "ConsumerMember":
-        if epoch == self.epoch:
-            return self._replace(previous_epoch=epoch)
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+    def moved(
+        self, epoch: int, state: MemberState, assigned: Held, pending_revocation: Held
+    ) -> "ConsumerMember":
+        """The member in `epoch`, which may be the one it is in."""
+        return self.with_assignment(
+            CurrentAssignment(epoch, self.epoch, state, assigned, pending_revocation)
+        )
 
     def assignment_epoch(self, topic_id: TopicId, partition: int) -> int | None:
         """Since which epoch it holds the partition, one that it is giving back included."""
@@ -83,6 +112,9 @@ class ConsumerMember(NamedTuple):
         if found is None:
             found = self.pending_revocation.get(topic_id, {}).get(partition)
         return found
+
+
+_SUBSCRIPTION_FIELDS = ConsumerMember._fields.index("epoch")
 
 
 def held_partitions(member: ConsumerMember) -> Iterator[tuple[TopicId, int]]:

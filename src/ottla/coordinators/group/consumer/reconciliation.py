@@ -11,6 +11,7 @@ Pure.
 from collections.abc import Callable, Mapping
 
 from ottla.coordinators.group.consumer.member import (
+    NOTHING_HELD,
     ConsumerMember,
     Held,
     MemberState,
@@ -74,9 +75,7 @@ def _next(
         if drop:
             revoked[topic_id] = drop
     if revoked and _owns_any(owned, revoked):
-        return member.with_epoch(epoch)._replace(
-            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
-        )
+        return member.moved(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     is_waiting = False
     for topic_id, wanted in target.items():
         have = kept.get(topic_id, {})
@@ -90,11 +89,8 @@ def _next(
                 is_waiting = True
         if fresh:
             kept[topic_id] = {**have, **fresh}
-    return member.with_epoch(target_epoch)._replace(
-        state=MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE,
-        assigned=kept,
-        pending_revocation={},
-    )
+    state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
+    return member.moved(target_epoch, state, kept, NOTHING_HELD)
 
 
 def _owns_any(owned: Owned | None, partitions: Held) -> bool:

@@ -4,16 +4,18 @@ Keys are written without flexible fields, values with them; every value has vers
 tagged fields. Type 4 (the partitions of subscribed topics) is written by brokers before 4.1 only;
 a group that has one gets a tombstone for it with its next epoch.
 
-Pure. Invariant: `decode_consumer_record(*encode(x))` is x.
+Pure. Invariant: `decode_consumer_record(*encode(x))` is x, and what a `DecidedRecord` says.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from ottla.coordinators.group.consumer.member import (
     ClassicMetadata,
     ConsumerMember,
+    CurrentAssignment,
     Held,
     MemberState,
     Target,
@@ -36,6 +38,11 @@ TARGET_MEMBER_TYPE = 7
 CURRENT_ASSIGNMENT_TYPE = 8
 REGEX_TYPE = 16
 
+# Some 200 bytes each; a rebalance writes a record of the same few types for every member.
+_KEY_STARTS_REMEMBERED = 1024
+# Members that come at once mostly ask for the same. Few, as each may be as long as a request.
+_SUBSCRIPTIONS_REMEMBERED = 8
+
 _STATES = {int(state): state for state in MemberState}
 
 _SHORT = Struct(">h")
@@ -56,14 +63,6 @@ class GroupEpoch(NamedTuple):
 class TargetEpoch(NamedTuple):
     epoch: int
     timestamp_ms: int = 0
-
-
-class CurrentAssignment(NamedTuple):
-    epoch: int
-    previous_epoch: int
-    state: MemberState
-    assigned: Held
-    pending_revocation: Held
 
 
 class ResolvedRegex(NamedTuple):
@@ -124,38 +123,78 @@ ConsumerRecord: TypeAlias = (
 )
 
 
+class DecidedRecord(CoordinatorRecord):
+    """A record with what it says: whoever has decided it need not read it in its own bytes."""
+
+    says: ConsumerRecord
+
+
 # Writing
 
 
 def group_epoch_record(group_id: str, value: GroupEpoch) -> CoordinatorRecord:
     tags = _NO_TAGS if value.metadata_hash == 0 else _long_tag(value.metadata_hash)
-    return CoordinatorRecord(
-        _key(GROUP_EPOCH_TYPE, group_id), _VERSION + _INT.pack(value.epoch) + tags
+    return _decided(
+        _key(GROUP_EPOCH_TYPE, group_id),
+        _VERSION + _INT.pack(value.epoch) + tags,
+        GroupEpochRecord(group_id, value),
     )
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    topics = sorted(member.topics)
+    subscription = member.subscription
+    member_id = member.member_id
+    return _decided(
+        _key(MEMBER_TYPE, group_id, member_id),
+        _subscription_value(
+            member.instance_id,
+            member.rack_id,
+            member.client_id,
+            member.client_host,
+            member.topics,
+            member.regex,
+            member.rebalance_timeout_ms,
+            member.server_assignor,
+            member.classic,
+        ),
+        MemberRecord(group_id, member_id, subscription),
+    )
+
+
+@lru_cache(_SUBSCRIPTIONS_REMEMBERED)
+def _subscription_value(
+    instance_id: str | None,
+    rack_id: str | None,
+    client_id: str,
+    client_host: str,
+    topics: frozenset[str],
+    regex: str,
+    rebalance_timeout_ms: int,
+    server_assignor: str | None,
+    classic: ClassicMetadata | None,
+) -> bytes:
     parts = [
         _VERSION,
-        compact_nullable_string(member.instance_id),
-        compact_nullable_string(member.rack_id),
-        compact_nullable_string(member.client_id),
-        compact_nullable_string(member.client_host),
+        compact_nullable_string(instance_id),
+        compact_nullable_string(rack_id),
+        compact_nullable_string(client_id),
+        compact_nullable_string(client_host),
         compact_array_length(len(topics)),
-        *(compact_nullable_string(topic) for topic in topics),
-        compact_nullable_string(member.regex),
-        _INT.pack(member.rebalance_timeout_ms),
-        compact_nullable_string(member.server_assignor),
-        _NO_CLASSIC_TAG if member.classic is None else _classic_tag(member.classic),
+        *(compact_nullable_string(topic) for topic in sorted(topics)),
+        compact_nullable_string(regex),
+        _INT.pack(rebalance_timeout_ms),
+        compact_nullable_string(server_assignor),
+        _NO_CLASSIC_TAG if classic is None else _classic_tag(classic),
     ]
-    return CoordinatorRecord(_key(MEMBER_TYPE, group_id, member.member_id), b"".join(parts))
+    return b"".join(parts)
 
 
 def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:
     tags = _NO_TAGS if value.timestamp_ms == 0 else _long_tag(value.timestamp_ms)
-    return CoordinatorRecord(
-        _key(TARGET_EPOCH_TYPE, group_id), _VERSION + _INT.pack(value.epoch) + tags
+    return _decided(
+        _key(TARGET_EPOCH_TYPE, group_id),
+        _VERSION + _INT.pack(value.epoch) + tags,
+        TargetEpochRecord(group_id, value),
     )
 
 
@@ -164,7 +203,11 @@ def target_member_record(group_id: str, member_id: str, target: Target) -> Coord
     for topic_id in sorted(target):
         parts += (topic_id, _ints(sorted(target[topic_id])), _NO_TAGS)
     parts.append(_NO_TAGS)
-    return CoordinatorRecord(_key(TARGET_MEMBER_TYPE, group_id, member_id), b"".join(parts))
+    return _decided(
+        _key(TARGET_MEMBER_TYPE, group_id, member_id),
+        b"".join(parts),
+        TargetMemberRecord(group_id, member_id, target),
+    )
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
@@ -179,7 +222,12 @@ def current_assignment_record(group_id: str, member: ConsumerMember) -> Coordina
             _NO_TAGS,
         )
     )
-    return CoordinatorRecord(_key(CURRENT_ASSIGNMENT_TYPE, group_id, member.member_id), value)
+    member_id = member.member_id
+    return _decided(
+        _key(CURRENT_ASSIGNMENT_TYPE, group_id, member_id),
+        value,
+        CurrentAssignmentRecord(group_id, member_id, member.current_assignment),
+    )
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
@@ -194,11 +242,14 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
             _NO_TAGS,
         )
     )
-    return CoordinatorRecord(_key(REGEX_TYPE, group_id, regex), value)
+    return _decided(
+        _key(REGEX_TYPE, group_id, regex), value, RegexRecord(group_id, regex, resolved)
+    )
 
 
-def tombstone(record_type: int, *names: str) -> CoordinatorRecord:
-    return CoordinatorRecord(_key(record_type, *names), None)
+def tombstone(record_type: int, group_id: str, name: str | None = None) -> CoordinatorRecord:
+    """`name` is that of a member or an expression, where records of the type have one."""
+    return CoordinatorRecord(_key(record_type, group_id, name), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
@@ -349,8 +400,21 @@ def _tagged_long(reader: FieldReader) -> int:
 # Small steps
 
 
-def _key(record_type: int, *names: str) -> bytes:
-    return _SHORT.pack(record_type) + b"".join(legacy_string(name) for name in names)
+def _decided(key: bytes, value: bytes, says: ConsumerRecord) -> DecidedRecord:
+    record = DecidedRecord(key, value)
+    record.says = says
+    return record
+
+
+def _key(record_type: int, group_id: str, name: str | None = None) -> bytes:
+    start = _key_start(record_type, group_id)
+    return start if name is None else start + legacy_string(name)
+
+
+@lru_cache(_KEY_STARTS_REMEMBERED)
+def _key_start(record_type: int, group_id: str) -> bytes:
+    """The same for all members of a group."""
+    return _SHORT.pack(record_type) + legacy_string(group_id)
 
 
 def _long_tag(value: int) -> bytes:

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 NEVER_MS = 2**62
+NO_EPOCH = -1
 
 
 class TimerKind(Enum):
@@ -24,7 +25,7 @@ class TimerChange(NamedTuple):
     kind: TimerKind
     member_id: str
     deadline_ms: int | None  # None clears it
-    member_epoch: int = -1  # a rebalance timeout counts only while the member stays in this epoch
+    member_epoch: int = NO_EPOCH  # a rebalance timeout counts only while it stays in this epoch
     only_if_absent: bool = False
 
 
@@ -51,6 +52,12 @@ class GroupTimers:
             deadlines[change.member_id] = (change.deadline_ms, change.member_epoch)
             if change.deadline_ms < self.wake_at_ms:
                 self.wake_at_ms = change.deadline_ms
+
+    def set_session(self, member_id: str, deadline_ms: int) -> None:
+        """What a heartbeat does, without a `TimerChange`."""
+        self._deadlines[TimerKind.SESSION][member_id] = (deadline_ms, NO_EPOCH)
+        if deadline_ms < self.wake_at_ms:
+            self.wake_at_ms = deadline_ms
 
     def forget(self, member_id: str) -> None:
         for deadlines in self._deadlines.values():
