@@ -234,6 +234,7 @@ customElements.define("live-tail", class extends HTMLElement {
     const address = new URL(this.getAttribute("src"), location.href);
     if (this.cursor) address.searchParams.set("cursor", this.cursor);
     this.source = new EventSource(address);
+    this.source.addEventListener("open", () => this.tellTrouble("")); // the console tells what lasts
     this.source.addEventListener("records", (event) => this.take(event.data));
     this.source.addEventListener("trouble", (event) => this.tellTrouble(event.data));
     // The browser would ask again from the end; go on from where the last event left off.
@@ -273,7 +274,6 @@ customElements.define("live-tail", class extends HTMLElement {
   take(data) {
     const line = data.indexOf("\n");
     const [passed, , skipped, cursor] = data.slice(0, line).split(" ");
-    this.tellTrouble("");
     this.seen += +passed; this.skipped += +skipped; this.cursor = cursor;
     const now = performance.now();
     this.recent.push([now, +passed]);
@@ -320,7 +320,7 @@ customElements.define("live-tail", class extends HTMLElement {
     this.told = now;
     const span = Math.max(1, Math.min(3, (now - this.started) / 1000));
     const rate = Math.round(this.recent.reduce((sum, [, count]) => sum + count, 0) / span);
-    const parts = [`${this.seen.toLocaleString("en")} messages`];
+    const parts = [`${this.seen.toLocaleString("en")} message${this.seen === 1 ? "" : "s"}`];
     if (!isStopped) parts.push(`${rate.toLocaleString("en")}/s`);
     if (this.skipped) parts.push(`${this.skipped.toLocaleString("en")} skipped, more than can be shown`);
     if (isStopped) parts.push("stopped");
