@@ -213,4 +213,6 @@ def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
             "orders into paid_orders"
         )
         expect(page.locator("main")).to_contain_text("started again after 2 s")
+        row = page.get_by_role("row").filter(has_text="paid").first
+        expect(row.get_by_role("link")).to_have_attribute("href", "/groups/view?id=billing")
         expect(watched.go("/").locator("#live_tables")).to_contain_text("revenue")
