@@ -71,6 +71,7 @@ def shoot(page: Page, address: str, target: Path, theme: str) -> None:
             page.locator("tbody tr[data-offset]").nth(2).click()
             page.wait_for_selector(".record")
         if name == "settings":
+            page.get_by_label("Find a setting").fill("retention")
             page.locator("summary", has_text=re.compile(r"^retention\.ms$")).click()
             page.wait_for_timeout(400)
         if name == "group":

@@ -73,9 +73,7 @@ def apache_kafka(directory: Path) -> Iterator[str]:
     cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"
     assert run(["storage", "format", "-t", cluster_id, "-c", str(properties), "--standalone"]) == 0
     with (directory / "kafka.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*java, str(properties)], stdout=log, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen([*java, str(properties)], stdout=log, stderr=subprocess.STDOUT)
     try:
         address = f"127.0.0.1:{port}"
         assert run(["cluster", "wait", "-b", address, "--timeout", str(KAFKA_START_S_MAX)]) == 0

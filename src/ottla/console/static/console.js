@@ -93,6 +93,7 @@ function withZone(text) {
 }
 
 // --- Charts: uPlot over the history that the console keeps.
+const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 customElements.define("time-chart", class extends HTMLElement {
   connectedCallback() {
     this.onTick = () => this.load();
@@ -152,8 +153,8 @@ customElements.define("time-chart", class extends HTMLElement {
       cursor: { points: { size: 6 }, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.12 : 1] } },
       axes: [
-        { ...axis, size: 26, grid: { show: false }, space: 80, values: (_p, ticks) => ticks.map((t) => clock(new Date(t * 1000)).slice(11, 19)) },
-        { ...axis, space: 34, values: (_p, ticks) => ticks.map((t) => this.format(t)) },
+        { ...axis, size: 26, grid: { show: false }, space: 80, incrs: TIME_STEPS_S, values: (_p, ticks, _axis, _space, step) => ticks.map((t) => clock(new Date(t * 1000)).slice(11, step < 60 ? 19 : 16)) },
+        { ...axis, space: 34, values: (_p, ticks) => ticks.map((t) => this.format(t).replace(".0", "")) },
       ],
       series: [{}, ...this.history.series.map((series, index) => {
         const colour = css(`--chart-${index % 5 + 1}`);
