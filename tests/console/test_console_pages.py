@@ -116,6 +116,15 @@ def test_the_palette_says_what_is_chosen(watched: WatchedPage) -> None:
     expect(field).not_to_have_attribute("aria-activedescendant", re.compile("."))
 
 
+def test_one_escape_leaves_the_palette(watched: WatchedPage) -> None:
+    page = watched.go("/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("or")
+    expect(page.locator("#palette-list li").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
 def test_single_keys_can_be_turned_off(watched: WatchedPage) -> None:
     page = watched.go("/topics")
     page.keyboard.press("?")

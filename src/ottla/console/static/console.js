@@ -454,6 +454,8 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") { event.preventDefault(); palette.move(1); }
     if (event.key === "ArrowUp") { event.preventDefault(); palette.move(-1); }
     if (event.key === "Enter") { event.preventDefault(); palette.go(); }
+    // A search field would only empty itself, and want the key once more.
+    if (event.key === "Escape") { event.preventDefault(); one("#palette").close(); }
     return;
   }
   if (remembered.get("shortcuts") === "off") return;
