@@ -203,6 +203,8 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(watched: WatchedPag
         page = watched.go(path)
         wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, path
+        for tab in page.locator(".tabs [aria-current]").all():
+            expect(tab).to_be_in_viewport(ratio=0.9)
 
 
 def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:

@@ -547,6 +547,7 @@ document.addEventListener("submit", (event) => {
     if (field.name && (field.value === "" || (field.name === "from" && field.value === "newest") || (field.name === "size" && field.value === "50") || field.closest("[hidden]"))) field.disabled = true;
 });
 addEventListener("pageshow", () => all("[data-messages-form] :disabled").forEach((field) => { field.disabled = false; }));
+one(".tabs [aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
 setInterval(() => showTimes(), 5000);
 showZone();
 one("[data-shortcuts]").checked = remembered.get("shortcuts") !== "off";
