@@ -53,7 +53,8 @@ def pipeline_status() -> dict[str, Any]:
             "edges": [list(edge) for edge in edges],
         },
         "queries": [
-            {**query, "name": "paid", "topic": "orders.paid", "batch_id": 412, "rows_total": 48_210,
+            {**query, "name": "paid", "topic": "orders.paid", "groups": ["billing"],
+             "batch_id": 412, "rows_total": 48_210,
              "input_rows_per_second": 101.2, "processed_rows_per_second": 388.0,
              "batch_duration_ms": 412, "lag": {"orders": 37}, "state_rows": 1204},
             {**query, "name": "revenue_by_country", "topic": "revenue", "batch_id": 409,

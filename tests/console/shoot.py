@@ -1,8 +1,8 @@
 """Takes the screenshots: `PYTHONPATH=. python tests/console/shoot.py docs/images CONSOLE`.
 
-CONSOLE is the address that `make up` prints, once its pipeline runs: the overview and the pipelines
-are taken there, the other pages from a shop of its own, whose data lies in --data for as long as
-that takes. Not a test: pictures change with each run.
+CONSOLE is the address that `make up` prints, once its pipeline runs and the README's commands have
+greeted: the pictures of the README are taken there, the other pages from a shop of its own, whose
+data lies in --data for as long as that takes. Not a test: pictures change with each run.
 """
 
 import argparse
@@ -20,7 +20,13 @@ WARM_UP_S = 60.0
 SIZE = {"width": 1360, "height": 850}
 PHONE = {"width": 390, "height": 844}
 
-DEMO_PAGES = (("overview", "/"), ("pipelines", "/pipelines"))
+DEMO_PAGES = (
+    ("overview", "/"),
+    ("pipelines", "/pipelines"),
+    ("demo-orders", "/topics/orders"),
+    ("demo-group", "/groups/view?id=demo-totals-orders"),
+    ("demo-greetings", "/topics/greetings"),
+)
 PAGES = (
     ("topics", "/topics"),
     ("messages", "/topics/orders"),
@@ -71,6 +77,7 @@ def shoot(page: Page, address: str, target: Path, theme: str) -> None:
             page.locator("tbody tr[data-offset]").nth(2).click()
             page.wait_for_selector(".record")
         if name == "settings":
+            page.get_by_label("Find a setting").fill("retention")
             page.locator("summary", has_text=re.compile(r"^retention\.ms$")).click()
             page.wait_for_timeout(400)
         if name == "group":
@@ -90,6 +97,11 @@ def shoot(page: Page, address: str, target: Path, theme: str) -> None:
 def shoot_demo(page: Page, address: str, target: Path, theme: str) -> None:
     for name, path in DEMO_PAGES:
         page.goto(address + path)
+        if name == "demo-orders":
+            page.keyboard.press("l")
+        if name == "demo-greetings":
+            page.locator("tbody tr[data-offset]").first.click()
+            page.wait_for_selector(".record")
         page.wait_for_timeout(3_000)
         page.screenshot(path=target / f"{name}-{theme}.png")
 
@@ -128,7 +140,7 @@ def shoot_outage(browser: Browser, world: World, target: Path) -> None:
         context.close()
 
 
-def main(target: Path, demo: str | None, data: Path) -> None:
+def main(target: Path, demo: str, data: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with World(data) as world:
         world.shop.start()
@@ -142,7 +154,7 @@ def main(target: Path, demo: str | None, data: Path) -> None:
             for theme in ("light", "dark"):
                 context = browser.new_context(viewport=SIZE, color_scheme=theme)  # type: ignore[arg-type]
                 context.set_default_timeout(90_000)
-                shoot_demo(context.new_page(), demo or world.console.address, target, theme)
+                shoot_demo(context.new_page(), demo, target, theme)
                 shoot(context.new_page(), world.console.address, target, theme)
                 context.close()
             shoot_phone(browser, world.console.address, target)
@@ -155,7 +167,7 @@ def main(target: Path, demo: str | None, data: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("target", type=Path)
-    parser.add_argument("console", nargs="?", help="the address that `make up` prints")
+    parser.add_argument("console", help="the address that `make up` prints")
     parser.add_argument("--data", type=Path, default=Path("/srv/ottla"))
     given = parser.parse_args()
     main(given.target, given.console, given.data)

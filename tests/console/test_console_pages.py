@@ -116,6 +116,15 @@ def test_the_palette_says_what_is_chosen(watched: WatchedPage) -> None:
     expect(field).not_to_have_attribute("aria-activedescendant", re.compile("."))
 
 
+def test_one_escape_leaves_the_palette(watched: WatchedPage) -> None:
+    page = watched.go("/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("or")
+    expect(page.locator("#palette-list li").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
 def test_single_keys_can_be_turned_off(watched: WatchedPage) -> None:
     page = watched.go("/topics")
     page.keyboard.press("?")
@@ -194,6 +203,8 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(watched: WatchedPag
         page = watched.go(path)
         wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, path
+        for tab in page.locator(".tabs [aria-current]").all():
+            expect(tab).to_be_in_viewport(ratio=0.9)
 
 
 def test_topics_are_searched_while_typing(watched: WatchedPage) -> None:
@@ -213,4 +224,6 @@ def test_pipelines_are_a_picture(watched: WatchedPage, world: World) -> None:
             "orders into paid_orders"
         )
         expect(page.locator("main")).to_contain_text("started again after 2 s")
+        row = page.get_by_role("row").filter(has_text="paid").first
+        expect(row.get_by_role("link")).to_have_attribute("href", "/groups/view?id=billing")
         expect(watched.go("/").locator("#live_tables")).to_contain_text("revenue")

@@ -1,16 +1,13 @@
-"""A broker for each module of the command line's tests: Ottla's, and Apache Kafka's.
-
-Apache Kafka's is asked too if OTTLA_KAFKA_JARS is set.
-"""
+"""A broker for each module of the command line's tests: Ottla's, and Apache Kafka's."""
 
 import io
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from bench.brokers import Missing, kafka_jars
 
 from ottla.cli.main import run
 from support.cli_runs import Cli, Done, apache_kafka, ottla, until
@@ -24,8 +21,10 @@ def address(
         with ottla() as found:
             yield found
         return
-    if "OTTLA_KAFKA_JARS" not in os.environ:
-        pytest.skip("OTTLA_KAFKA_JARS names no folder of Apache Kafka's jars")
+    try:
+        kafka_jars()
+    except Missing as reason:
+        pytest.skip(str(reason))
     with apache_kafka(tmp_path_factory.mktemp("kafka")) as found:
         yield found
 

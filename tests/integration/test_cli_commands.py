@@ -1,4 +1,4 @@
-"""The command line against a real broker: Ottla's, and Apache Kafka's if OTTLA_KAFKA_JARS is set.
+"""The command line against a real broker: Ottla's, and Apache Kafka's.
 
 Commands run in this process, so that hundreds of them take seconds; what only a process can show
 (pipes, signals, stray output) is in test_cli_process.py.

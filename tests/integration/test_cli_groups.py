@@ -1,4 +1,4 @@
-"""`ottla group` against Ottla, and against Apache Kafka if OTTLA_KAFKA_JARS is set."""
+"""`ottla group` against Ottla, and against Apache Kafka."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""`ottla bench` against Ottla, and against Apache Kafka if OTTLA_KAFKA_JARS is set."""
+"""`ottla bench` against Ottla, and against Apache Kafka."""
 
 from support.cli_runs import Cli
 

@@ -41,7 +41,7 @@ def test_the_quorum_moves_on_with_the_cluster(cli: Cli, topic: str) -> None:
 
 
 def test_nobody_there_is_exit_code_5(cli: Cli) -> None:
-    done = cli("quorum", "describe", "-b", f"127.0.0.1:{free_port()}")
+    done = cli("quorum", "describe", "-b", f"127.0.0.1:{free_port()}", "--timeout", "1")
     assert done.code == 5
     assert "Connection refused" in done.err
     assert done.err.count("\n") == 1

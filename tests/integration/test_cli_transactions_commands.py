@@ -1,4 +1,4 @@
-"""`ottla transactions` against Ottla, and against Apache Kafka if OTTLA_KAFKA_JARS is set."""
+"""`ottla transactions` against Ottla, and against Apache Kafka."""
 
 from collections.abc import Iterator
 from uuid import uuid4

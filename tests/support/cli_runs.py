@@ -1,7 +1,6 @@
 """The command line in this process, and the brokers it may talk to."""
 
 import json
-import os
 import socket
 import subprocess
 import time
@@ -9,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bench.brokers import java_command
 
 from ottla.cli.main import run
 
@@ -57,8 +58,7 @@ def free_port() -> int:
 @contextmanager
 def apache_kafka(directory: Path) -> Iterator[str]:
     port, controller = free_port(), free_port()
-    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp"]
-    java += [f"{os.environ['OTTLA_KAFKA_JARS']}/*"]
+    java = java_command("kafka.Kafka", jvm=("-Xmx512m", "-XX:TieredStopAtLevel=1"))
     properties = directory / "server.properties"
     properties.write_text(
         "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
@@ -73,9 +73,7 @@ def apache_kafka(directory: Path) -> Iterator[str]:
     cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"
     assert run(["storage", "format", "-t", cluster_id, "-c", str(properties), "--standalone"]) == 0
     with (directory / "kafka.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen([*java, str(properties)], stdout=log, stderr=subprocess.STDOUT)
     try:
         address = f"127.0.0.1:{port}"
         assert run(["cluster", "wait", "-b", address, "--timeout", str(KAFKA_START_S_MAX)]) == 0

@@ -151,7 +151,7 @@ def start_demo(address: str) -> DemoProcess | None:
     if (why := missing()) is not None:
         note(f"\nThe broker runs, but not the pipeline. {why}")
         return None
-    note("\nStarting Spark; the first totals come in half a minute.\n")
+    note("\nStarting Spark; the first totals come within a minute.\n")
     return DemoProcess(address)
 
 

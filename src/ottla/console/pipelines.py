@@ -32,7 +32,8 @@ class QueryRow(NamedTuple):
     delivery: str
     input_rate: float
     processed_rate: float
-    lag: int
+    lag: int  # as Spark told after its last batch, or of its groups now, where they are known
+    groups: list[str]  # the groups by which it shows how far it has come, where they are known
     batch_id: int | None
     batch_duration_ms: int
     row_count: int
@@ -50,8 +51,7 @@ class PipelineRow(NamedTuple):
     last_error_at_ms: int
     input_rate: float
     processed_rate: float
-    lag: int  # as Spark told after its last batch, or of its groups now, where they are known
-    groups: list[str]  # the groups by which its sources show how far they have come
+    lag: int
     queries: list[QueryRow]
     graph: dict[str, Any]
 
@@ -81,10 +81,8 @@ def pipeline_row(status: Mapping[str, Any], name: str) -> PipelineRow:
     queries = [query_row(one) for one in _list(status.get("queries")) if isinstance(one, dict)]
     state = str(status.get("state", "unknown"))
     error = _mapping(status.get("last_error"))
-    own_name = str(status.get("name") or name)
-    graph = _graph(_mapping(status.get("graph")))
     return PipelineRow(
-        own_name,
+        str(status.get("name") or name),
         state,
         _TONES.get(state, "quiet"),
         _integer(status.get("started_at_ms"), -1),
@@ -95,18 +93,22 @@ def pipeline_row(status: Mapping[str, Any], name: str) -> PipelineRow:
         sum(query.input_rate for query in queries),
         sum(query.processed_rate for query in queries),
         sum(query.lag for query in queries),
-        [f"{own_name}-{one['label']}" for one in graph["nodes"] if one["kind"] == "source"],
         queries,
-        graph,
+        _graph(_mapping(status.get("graph"))),
     )
 
 
 def with_group_lag(row: PipelineRow, lags: Mapping[str, int | None]) -> PipelineRow:
     """The row with the lag that its groups have now: Spark tells only that after its last batch."""
-    groups = [group for group in row.groups if lags.get(group) is not None]
-    if not groups:
-        return row._replace(groups=[])
-    return row._replace(groups=groups, lag=sum(lags[group] or 0 for group in groups))
+    queries = [_with_group_lag(query, lags) for query in row.queries]
+    return row._replace(queries=queries, lag=sum(query.lag for query in queries))
+
+
+def _with_group_lag(query: QueryRow, lags: Mapping[str, int | None]) -> QueryRow:
+    known = [lag for lag in map(lags.get, query.groups) if lag is not None]
+    if not known or len(known) < len(query.groups):
+        return query._replace(groups=[])
+    return query._replace(lag=sum(known))
 
 
 def _graph(graph: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +134,7 @@ def query_row(query: Mapping[str, Any]) -> QueryRow:
         _number(query.get("input_rows_per_second")),
         _number(query.get("processed_rows_per_second")),
         sum(_integer(behind, 0) for behind in _mapping(query.get("lag")).values()),
+        [str(group) for group in _list(query.get("groups"))],
         None if batch_id is None else _integer(batch_id, 0),
         _integer(query.get("batch_duration_ms"), 0),
         _integer(query.get("rows_total"), 0),

@@ -39,7 +39,7 @@ def status_of(home: Path, name: str, state: str) -> RunDirectory:
             "metrics_url": None,
             "last_error": {"message": "The broker was away.", "at_ms": 1},
             "graph": graph_of(made),
-            "queries": [empty_query(sink) for sink in made.sinks],
+            "queries": [empty_query(made, sink) for sink in made.sinks],
         },
         "",
     )

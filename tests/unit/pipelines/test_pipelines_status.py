@@ -99,7 +99,8 @@ def test_lag_is_what_is_there_and_not_read() -> None:
 
 
 def test_progress_is_added_up_and_told_to_prometheus() -> None:
-    query = empty_query(pipeline().definition.sinks[0])
+    definition = pipeline().definition
+    query = empty_query(definition, definition.sinks[0])
     query = with_progress(with_progress(query, PROGRESS, 1000), PROGRESS, 2000)
     assert (query["rows_total"], query["state_rows"], query["batch_id"]) == (100, 7, 7)
     assert (query["input_rows_per_second"], query["processed_rows_per_second"]) == (10.0, 0.0)
@@ -109,6 +110,19 @@ def test_progress_is_added_up_and_told_to_prometheus() -> None:
     assert 'ottla_pipeline_input_rows_total{pipeline="p\\"",query="counts"} 100' in text
     assert 'ottla_pipeline_lag_records{pipeline="p\\"",query="counts",topic="t"} 6' in text
     assert 'ottla_pipeline_batch_duration_seconds{pipeline="p\\"",query="counts"} 0.12' in text
+
+
+def test_a_query_names_the_groups_that_show_its_progress() -> None:
+    made = Pipeline("p", bootstrap="b:1")
+    made.source("a", topic="t")
+    made.source("b", topic="u", options={"kafka.group.id": "mine"})
+    made.source("files", path="/in", schema="value STRING")
+    made.sql("both", "SELECT a.value FROM a JOIN b ON a.key = b.key JOIN files")
+    made.sink("out", input="both", topic="o")
+    made.sink("copy", input="a", topic="c")
+    definition = made.definition
+    named = [empty_query(definition, sink)["groups"] for sink in definition.sinks]
+    assert named == [["p-out-a", "mine"], ["p-copy-a"]]
 
 
 def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_good_run() -> None:

@@ -93,6 +93,7 @@ function withZone(text) {
 }
 
 // --- Charts: uPlot over the history that the console keeps.
+const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 customElements.define("time-chart", class extends HTMLElement {
   connectedCallback() {
     this.onTick = () => this.load();
@@ -152,8 +153,8 @@ customElements.define("time-chart", class extends HTMLElement {
       cursor: { points: { size: 6 }, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.12 : 1] } },
       axes: [
-        { ...axis, size: 26, grid: { show: false }, space: 80, values: (_p, ticks) => ticks.map((t) => clock(new Date(t * 1000)).slice(11, 19)) },
-        { ...axis, space: 34, values: (_p, ticks) => ticks.map((t) => this.format(t)) },
+        { ...axis, size: 26, grid: { show: false }, space: 80, incrs: TIME_STEPS_S, values: (_p, ticks, _axis, _space, step) => ticks.map((t) => clock(new Date(t * 1000)).slice(11, step < 60 ? 19 : 16)) },
+        { ...axis, space: 34, values: (_p, ticks) => ticks.map((t) => this.format(t).replace(".0", "")) },
       ],
       series: [{}, ...this.history.series.map((series, index) => {
         const colour = css(`--chart-${index % 5 + 1}`);
@@ -234,6 +235,7 @@ customElements.define("live-tail", class extends HTMLElement {
     const address = new URL(this.getAttribute("src"), location.href);
     if (this.cursor) address.searchParams.set("cursor", this.cursor);
     this.source = new EventSource(address);
+    this.source.addEventListener("open", () => this.tellTrouble("")); // the console tells what lasts
     this.source.addEventListener("records", (event) => this.take(event.data));
     this.source.addEventListener("trouble", (event) => this.tellTrouble(event.data));
     // The browser would ask again from the end; go on from where the last event left off.
@@ -273,7 +275,6 @@ customElements.define("live-tail", class extends HTMLElement {
   take(data) {
     const line = data.indexOf("\n");
     const [passed, , skipped, cursor] = data.slice(0, line).split(" ");
-    this.tellTrouble("");
     this.seen += +passed; this.skipped += +skipped; this.cursor = cursor;
     const now = performance.now();
     this.recent.push([now, +passed]);
@@ -320,7 +321,7 @@ customElements.define("live-tail", class extends HTMLElement {
     this.told = now;
     const span = Math.max(1, Math.min(3, (now - this.started) / 1000));
     const rate = Math.round(this.recent.reduce((sum, [, count]) => sum + count, 0) / span);
-    const parts = [`${this.seen.toLocaleString("en")} messages`];
+    const parts = [`${this.seen.toLocaleString("en")} message${this.seen === 1 ? "" : "s"}`];
     if (!isStopped) parts.push(`${rate.toLocaleString("en")}/s`);
     if (this.skipped) parts.push(`${this.skipped.toLocaleString("en")} skipped, more than can be shown`);
     if (isStopped) parts.push("stopped");
@@ -453,6 +454,8 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") { event.preventDefault(); palette.move(1); }
     if (event.key === "ArrowUp") { event.preventDefault(); palette.move(-1); }
     if (event.key === "Enter") { event.preventDefault(); palette.go(); }
+    // A search field would only empty itself, and want the key once more.
+    if (event.key === "Escape") { event.preventDefault(); one("#palette").close(); }
     return;
   }
   if (remembered.get("shortcuts") === "off") return;
@@ -544,6 +547,7 @@ document.addEventListener("submit", (event) => {
     if (field.name && (field.value === "" || (field.name === "from" && field.value === "newest") || (field.name === "size" && field.value === "50") || field.closest("[hidden]"))) field.disabled = true;
 });
 addEventListener("pageshow", () => all("[data-messages-form] :disabled").forEach((field) => { field.disabled = false; }));
+one(".tabs [aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
 setInterval(() => showTimes(), 5000);
 showZone();
 one("[data-shortcuts]").checked = remembered.get("shortcuts") !== "off";

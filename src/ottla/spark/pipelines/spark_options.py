@@ -60,6 +60,16 @@ def source_options(
     return {**options, **source.options}
 
 
+def groups_of(definition: Definition, sink: Sink) -> list[str]:
+    """The consumer groups that show how far `sink` has read its topics."""
+    read = (
+        parse_source_options(source_options(definition, source, sink.name))
+        for source in definition.needed_by(sink)[0]
+        if source.kind is SourceKind.TOPIC
+    )
+    return [options.group_id for options in read if options.group_id is not None]
+
+
 def sink_options(
     definition: Definition, sink: Sink, checkpoint: str | None = None
 ) -> dict[str, str]:

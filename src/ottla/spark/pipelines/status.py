@@ -5,7 +5,8 @@
      "restarts": n, "next_start_at_ms": null or a time, "last_error": null or {"message", "at_ms"},
      "metrics_url": null or an address,
      "graph": {"nodes": [{"id", "kind", "label"}], "edges": [[id, id]]},
-     "queries": [{"name", "id", "run_id", "batch_id", "topic", "delivery", "rows_total",
+     "queries": [{"name", "id", "run_id", "batch_id", "topic", "groups": [consumer groups that
+                  show its progress], "delivery", "rows_total",
                   "input_rows_per_second", "processed_rows_per_second", "batch_duration_ms",
                   "lag": {topic: records}, "watermark", "state_rows", "at_ms"}]}
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.spark.pipelines.definition import Definition, Sink, SinkKind, Source, SourceKind
+from ottla.spark.pipelines.spark_options import groups_of
 
 
 def graph_of(definition: Definition) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def _outside_sink(sink: Sink) -> tuple[str, str]:
     return str(sink.kind), sink.path or sink.name
 
 
-def empty_query(sink: Sink) -> dict[str, Any]:
+def empty_query(definition: Definition, sink: Sink) -> dict[str, Any]:
     """A query that has not made progress yet."""
     return {
         "name": sink.name,
@@ -64,6 +66,7 @@ def empty_query(sink: Sink) -> dict[str, Any]:
         "run_id": None,
         "batch_id": None,
         "topic": sink.topic,
+        "groups": groups_of(definition, sink),
         "delivery": sink.delivery if sink.kind is SinkKind.TOPIC else "exactly_once",
         "rows_total": 0,
         "input_rows_per_second": 0.0,

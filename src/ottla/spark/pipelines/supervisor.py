@@ -81,7 +81,7 @@ class Supervisor:
             "last_error": None,
             "metrics_url": None,
             "graph": graph_of(definition),
-            "queries": [empty_query(sink) for sink in definition.sinks],
+            "queries": [empty_query(definition, sink) for sink in definition.sinks],
         }
 
     @property
