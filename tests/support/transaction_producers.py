@@ -87,9 +87,6 @@ class Sender:
         # Whether a batch may overtake those before it by another way. A partition that does not
         # know the producer takes any first sequence, except in transactions v2.
         self.may_overtake = False
-        # Of v1 a batch that comes late from an earlier transaction cannot be told from one of the
-        # present, which is then waited for in vain.
-        self.is_v1 = False
 
     async def pause(self) -> None:
         await asyncio.sleep(self.world.chance.uniform(0, 0.15))
@@ -196,7 +193,7 @@ class Sender:
         if code in RETRIABLE or is_overtaken:
             return  # a client sends it again after those before it
         history = self.world.history
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.is_v1:
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             history.problems.append(f"{self.name} was told {code.name} for the next in line")
         if code in NOT_STORED:
             is_transactional = self.transactional_id is not None
@@ -281,7 +278,6 @@ class Session(Sender):
         super().__init__(world, name, f"{name}-{life}" if is_member else name)
         self.number = number
         self.is_v2 = self.may_overtake = is_v2
-        self.is_v1 = not is_v2
         self.produce_version = 12 if is_v2 else 9
         self.life = life
         self.done = done
