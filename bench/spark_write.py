@@ -29,6 +29,13 @@ Say = Callable[[str], None]
 GOAL = at_least(1.5)
 PARTITIONS = 4
 SIZES = {100: 4_000_000, 1000: 800_000}  # bytes of a value: how many records
+BROKER = {
+    # Each write is up to a gigabyte: a deleted topic is gone at once, so that rounds do not wait
+    # for a disk that is still busy with those before.
+    "log.segment.delete.delay.ms": "0",
+    # Requests of a megabyte arrive in larger parts than Kafka's 100 KB allow.
+    "socket.receive.buffer.bytes": "-1",
+}
 WORD_COUNT_RECORDS = 10_000_000
 WORDS = 10_000
 JOB_S_MAX = 3600.0
@@ -44,7 +51,7 @@ def compare_spark_writes(kind: Kind, effort: Effort, say: Say) -> list[Row]:
         return []
     with (
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
-        start_fresh(kind, Path(folder) / "broker") as broker,
+        start_fresh(kind, Path(folder) / "broker", overrides=BROKER) as broker,
     ):
         say(f"writing with Spark {spark_peer.SPARK_VERSION}, exactly once and at least once")
         found = _job(broker, Path(folder), python, jars, "compare", str(effort.rounds))
@@ -75,7 +82,8 @@ def _job(
     result = folder / "result.json"
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        # The environment may be shared with another tree, which its Ottla comes from.
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "PYSPARK_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import wire
 from bench.spark_write import PARTITIONS, SIZES, WORDS
 
 SETTINGS = {
@@ -55,6 +56,14 @@ def create_topic(bootstrap: str, name: str) -> None:
         create(client, name, NewTopic(PARTITIONS, -1, {}))
 
 
+def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
+    """What was written is not left to the disk, which would slow down whoever writes next."""
+    host, _, port = bootstrap.rpartition(":")
+    with wire.Connection((host, int(port))) as connection:
+        for name in names:
+            connection.delete_topic(name)
+
+
 def compare(spark: Any, bootstrap: str, rounds: int) -> dict[str, Any]:
     """Millions of records a second, in rounds that alternate; the first one only warms up."""
     formats = ("kafka", "ottla")
@@ -69,6 +78,7 @@ def compare(spark: Any, bootstrap: str, rounds: int) -> dict[str, Any]:
                     took = _write(spark, kind, name, bootstrap, topic, records, size)
                     if number:
                         found[name].append(records / took / 1e6)
+                delete_topics(bootstrap, [f"{kind}-{size}-{name}-{number}" for name in formats])
             rates[f"{kind} write, {'1 KB' if size == 1000 else f'{size} B'}"] = found
     return {"rates": rates}
 

@@ -29,6 +29,7 @@ from ottla.spark.arrow_columns import (
     NO_BYTES,
     NO_COLUMN,
     NO_HEADERS,
+    Bytes,
     HeadersColumn,
     VariableColumn,
     headers_column,
@@ -43,6 +44,8 @@ OPEN_BYTES_MAX = 64 << 20  # a task must not grow with the number of partitions 
 _BUFFER_BYTES_FIRST = 16_384
 _NO_INT32: npt.NDArray[np.int32] = np.empty(0, np.int32)
 _NO_INT32.flags.writeable = False
+
+Numbers = npt.NDArray[np.int64]
 
 
 class Target(NamedTuple):
@@ -62,13 +65,38 @@ class EncodeError(ValueError):
     """Rows that cannot be written as they are; the sentence says what to change."""
 
 
+class _OpenBatch(NamedTuple):
+    buffer: Bytes
+    timestamp_ms: int
+
+
 @dataclass(slots=True)
-class _OpenBatch:
-    buffer: npt.NDArray[np.uint8]
-    limit: int  # where writing stops; beyond batch_bytes_max only for a record that needs it
-    position: int = HEADER_BYTES
-    records: int = 0
-    timestamp_ms: int = 0
+class _OpenState:
+    """By target, for the compiled function: where the open batch lies and how far it got.
+
+    A target without an open batch has no room, so its first record makes one.
+    """
+
+    addresses: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    positions: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    limits: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    records: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def add_targets(self, count: int) -> None:
+        more = np.zeros(count, np.int64)
+        self.addresses = np.append(self.addresses, more)
+        self.positions = np.append(self.positions, more)
+        self.limits = np.append(self.limits, more)
+        self.records = np.append(self.records, more)
+
+    def use(self, target: int, buffer: Bytes, position: int) -> None:
+        """Have records of the target written into this buffer from now on."""
+        self.addresses[target] = buffer.ctypes.data
+        self.positions[target] = position
+        self.limits[target] = len(buffer)
+
+    def close(self, target: int) -> None:
+        self.positions[target] = self.limits[target] = self.records[target] = 0
 
 
 @dataclass(slots=True)
@@ -112,10 +140,12 @@ class BatchEncoder:
         self._batch_bytes_max = batch_bytes_max
         self._record_bytes_max = record_bytes_max
         self._topics = _Topics()
-        self._sticky_partition: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._sticky_bytes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._sticky_partition: Numbers = np.empty(0, np.int64)
+        self._sticky_bytes: Numbers = np.empty(0, np.int64)
         self._open: dict[int, _OpenBatch] = {}
+        self._state = _OpenState()
         self._open_bytes = 0
+        self._spare: list[Bytes] = []  # of the largest size; fresh memory costs as much as a copy
         self.records = 0
 
     def add(self, batch: Any) -> None:
@@ -130,15 +160,7 @@ class BatchEncoder:
         if self._with_headers and "headers" in names:
             headers = _headers(batch)
         targets = self._targets_of(batch, key, value)
-        order = np.empty(rows, np.int32)
-        starts = np.zeros(len(self._topics.targets) + 1, np.int64)
-        from ottla.spark.encode_kernels import order_by_target
-
-        order_by_target(targets, starts, order)
-        for target in np.flatnonzero(np.diff(starts)).tolist():
-            self._write(
-                target, order, int(starts[target]), int(starts[target + 1]), key, value, headers
-            )
+        self._write(targets, key, value, headers)
         self.records += rows
         if self._open_bytes > OPEN_BYTES_MAX:
             self.finish()
@@ -222,83 +244,87 @@ class BatchEncoder:
             self._sticky_partition, np.int64(self._sticky_start % partitions)
         )
         self._sticky_bytes = np.append(self._sticky_bytes, np.int64(0))
+        self._state.add_targets(partitions)
 
     def _write(
         self,
-        target: int,
-        order: npt.NDArray[np.int32],
-        begin: int,
-        end: int,
+        targets: npt.NDArray[np.int32],
         key: VariableColumn,
         value: VariableColumn,
         headers: HeadersColumn,
     ) -> None:
-        from ottla.spark.encode_kernels import write_records
+        from ottla.spark.encode_kernels import write_rows
 
-        while begin < end:
-            batch = self._open.get(target) or self._start(target)
-            begun = begin
-            begin, batch.position, needed = write_records(
-                batch.buffer,
-                batch.position,
-                batch.limit,
-                batch.records,
-                order,
-                begin,
-                end,
+        state = self._state
+        row = 0
+        while row < len(targets):
+            row, needed = write_rows(
+                row,
+                targets,
+                state.addresses,
+                state.positions,
+                state.limits,
+                state.records,
                 *key,
                 *value,
                 *headers.lists[1:],
                 *headers.names[:2],
                 *headers.values,
             )
-            batch.records += begin - begun
-            if begin < end:
-                self._make_room(target, batch, needed)
+            if row < len(targets):
+                self._make_room(int(targets[row]), needed)
 
-    def _start(self, target: int) -> _OpenBatch:
-        size = min(_BUFFER_BYTES_FIRST, max(self._batch_bytes_max, HEADER_BYTES))
-        batch = _OpenBatch(np.empty(size, np.uint8), size, timestamp_ms=self._now_ms())
-        self._open[target] = batch
-        self._open_bytes += len(batch.buffer)
-        return batch
-
-    def _make_room(self, target: int, batch: _OpenBatch, needed: int) -> None:
-        """Grow the open batch for a record of `needed` bytes, or close it if it is full."""
+    def _make_room(self, target: int, needed: int) -> None:
+        """Make a batch for a record of `needed` bytes, grow the open one, or close it if full."""
         if needed + HEADER_BYTES > self._record_bytes_max:
             raise EncodeError(
                 f"A record for topic {self._topics.targets[target].topic} takes "
                 f"{needed + HEADER_BYTES} bytes, more than kafka.max.request.size allows "
                 f"({self._record_bytes_max}); raise it, and max.message.bytes of the topic."
             )
-        wanted = batch.position + needed
-        if batch.records and wanted > self._batch_bytes_max:
+        position = int(self._state.positions[target])
+        if self._state.records[target] and position + needed > self._batch_bytes_max:
             self._close(target)
+        batch = self._open.get(target)
+        if batch is None:
+            buffer = self._buffer_for(HEADER_BYTES + needed)
+            self._open[target] = _OpenBatch(buffer, self._now_ms())
+            self._open_bytes += len(buffer)
+            self._state.use(target, buffer, HEADER_BYTES)
             return
+        wanted = position + needed
         size = max(wanted, min(len(batch.buffer) * 4, self._batch_bytes_max))
         grown = np.empty(size, np.uint8)
-        grown[: batch.position] = batch.buffer[: batch.position]
+        grown[:position] = batch.buffer[:position]
         self._open_bytes += size - len(batch.buffer)
-        batch.buffer, batch.limit = grown, size
+        self._open[target] = batch._replace(buffer=grown)
+        self._state.use(target, grown, position)
+
+    def _buffer_for(self, size: int) -> Bytes:
+        """A buffer of the largest size while a few targets are open, else one that will grow."""
+        if self._spare and size <= self._batch_bytes_max and self._open_bytes < OPEN_BYTES_MAX // 2:
+            return self._spare.pop()
+        return np.empty(max(size, min(_BUFFER_BYTES_FIRST, self._batch_bytes_max)), np.uint8)
 
     def _close(self, target: int) -> None:
-        batch = self._open.pop(target)
-        self._open_bytes -= len(batch.buffer)
-        if not batch.records:
-            return
-        view = batch.buffer.data[: batch.position]
+        buffer, timestamp_ms = self._open.pop(target)
+        position, records = int(self._state.positions[target]), int(self._state.records[target])
+        self._state.close(target)
+        self._open_bytes -= len(buffer)
+        view = buffer.data[:position]
         if self._codec is not Codec.NONE:
             body = compress(self._codec, bytes(view[HEADER_BYTES:]), self._level)
             view = memoryview(bytearray(HEADER_BYTES) + body)
-        write_batch_header(
-            view, codec=self._codec, records=batch.records, timestamp_ms=batch.timestamp_ms
-        )
+        write_batch_header(view, codec=self._codec, records=records, timestamp_ms=timestamp_ms)
         if len(view) > self._record_bytes_max:
             raise EncodeError(
                 f"A batch for topic {self._topics.targets[target].topic} takes {len(view)} bytes, "
                 f"more than kafka.max.request.size allows ({self._record_bytes_max})."
             )
-        self._consume(EncodedBatch(self._topics.targets[target], view, batch.records))
+        self._consume(EncodedBatch(self._topics.targets[target], view, records))
+        is_largest = len(buffer) == self._batch_bytes_max
+        if is_largest and (len(self._spare) + 1) * len(buffer) <= OPEN_BYTES_MAX // 2:
+            self._spare.append(buffer)
 
 
 def write_batch_header(view: memoryview, *, codec: Codec, records: int, timestamp_ms: int) -> None:

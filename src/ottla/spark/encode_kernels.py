@@ -1,8 +1,8 @@
 """What is done per record when rows become record batches, compiled. Pure.
 
 A Python loop over records costs about a microsecond for each field. These functions are compiled
-by numba and walk Arrow's buffers as they lie: choosing partitions, ordering rows by partition,
-writing records. They are handed plain numpy arrays and never allocate.
+by numba and walk Arrow's buffers as they lie, once to choose partitions and once to write records.
+They are handed plain numpy arrays and never allocate.
 
 They trust their arguments: `arrow_columns.py` makes sure that offsets lie within the data, and
 `encode.py` that the output has room for what `limit` allows.
@@ -12,7 +12,9 @@ Functions are compiled by a call, not by a decorator: numba is Any to the type c
 
 from typing import Any
 
-from ottla.spark.native import copy_bytes, numba
+import numpy as np
+
+from ottla.spark.native import copy_bytes, numba, pointer_to
 
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_MIX = 0x5BD1E995
@@ -109,28 +111,6 @@ def _choose_targets(
 choose_targets = numba.njit(cache=True)(_choose_targets)
 
 
-def _order_by_target(targets: Any, starts: Any, order: Any) -> None:
-    """Order rows by target, those of one target in their old order.
-
-    `starts` has one entry more than there are targets and must be all zeros; afterwards rows
-    `order[starts[t]:starts[t + 1]]` are those of target t.
-    """
-    for row in range(len(targets)):
-        starts[targets[row] + 1] += 1
-    for target in range(1, len(starts)):
-        starts[target] += starts[target - 1]
-    for row in range(len(targets)):
-        target = targets[row]
-        order[starts[target]] = row
-        starts[target] += 1
-    for target in range(len(starts) - 1, 0, -1):
-        starts[target] = starts[target - 1]
-    starts[0] = 0
-
-
-order_by_target = numba.njit(cache=True)(_order_by_target)
-
-
 def _varint_bytes(value: int) -> int:
     """How many bytes a length or a small positive number takes as a zigzag varint."""
     zigzag = value << 1
@@ -194,14 +174,13 @@ def _header_bytes(
 header_bytes = numba.njit(cache=True)(_header_bytes)
 
 
-def _write_records(
-    out: Any,
-    at: int,
-    limit: int,
-    first_delta: int,
-    order: Any,
-    begin: int,
-    end: int,
+def _write_rows(
+    first: int,
+    targets: Any,
+    addresses: Any,
+    positions: Any,
+    limits: Any,
+    records: Any,
     key_data: Any,
     key_offsets: Any,
     key_valid: Any,
@@ -219,15 +198,15 @@ def _write_records(
     header_offsets: Any,
     header_valid: Any,
     header_shift: int,
-) -> tuple[int, int, int]:
-    """Write the records of rows `order[begin:end]` into `out` from `at` on, while they fit below
-    `limit`: the first row that was not written, the position, and the bytes that row needs.
+) -> tuple[int, int]:
+    """Write rows from `first` on, each behind the records of its target, until one does not fit:
+    that row, and the bytes it needs; or the number of rows.
 
-    `first_delta` is the offset delta of the first record; all have the time of their batch.
+    The open batch of target t lies at `addresses[t]`. It has `records[t]` records, the next one
+    goes to `positions[t]` and must end at `limits[t]`. All have the time of their batch.
     """
-    needed = 0
-    for index in range(begin, end):
-        row = order[index]
+    for row in range(first, len(targets)):
+        target = targets[row]
         key = field_bytes(key_offsets, key_valid, key_shift, row)
         value = field_bytes(value_offsets, value_valid, value_shift, row)
         headers, headers_size = header_bytes(
@@ -240,13 +219,16 @@ def _write_records(
             header_valid,
             header_shift,
         )
-        delta = first_delta + index - begin
+        delta = records[target]
         size = 2 + varint_bytes(delta) + varint_bytes(headers) + headers_size
         size += 1 if key < 0 else varint_bytes(key) + key
         size += 1 if value < 0 else varint_bytes(value) + value
         needed = varint_bytes(size) + size
+        at = positions[target]
+        limit = limits[target]
         if at + needed > limit:
-            return index, at, needed
+            return row, needed
+        out = numba.carray(pointer_to(addresses[target]), (limit,), np.uint8)
         at = put_varint(out, at, size)
         out[at] = 0
         out[at + 1] = 0
@@ -271,7 +253,9 @@ def _write_records(
                 if length > 0:
                     copy_bytes(out, at, header_data, header_offsets[header], length)
                     at += length
-    return end, at, 0
+        positions[target] = at
+        records[target] = delta + 1
+    return len(targets), 0
 
 
-write_records = numba.njit(cache=True)(_write_records)
+write_rows = numba.njit(cache=True)(_write_rows)

@@ -46,3 +46,16 @@ def _copy_typing(
 
 
 copy_bytes: Any = intrinsic(_copy_typing)
+
+
+def _pointer_typing(typing: Any, address: Any) -> Any:
+    """An address as a pointer, from which `numba.carray` makes an array."""
+    signature = numba.types.voidptr(numba.int64)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], _cgutils.voidptr_t)
+
+    return signature, generate
+
+
+pointer_to: Any = intrinsic(_pointer_typing)

@@ -106,9 +106,9 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         transactional_id_prefix=given.text("transactionalIdPrefix") or TRANSACTIONAL_ID_PREFIX,
         marker_topic=given.text("markerTopic"),
         mismatch_policy=given.choice("markerMismatch", policies, MismatchPolicy.FAIL.value),
-        write_id=given.text("writeId"),
-        query_id=given.text("queryId"),
-        writer=given.text("writer"),
+        write_id=_file_name(given, "writeId"),
+        query_id=_file_name(given, "queryId"),
+        writer=_file_name(given, "writer"),
         batch_id=given.number_or("batchId", 0, 0),
         partitioning=_partitioning(given),
         codec=codec,
@@ -157,6 +157,17 @@ _COLUMN_TYPES = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+
+
+def _file_name(given: GivenOptions, option: str) -> str | None:
+    """A name under which tasks stage rows; one that is a path would lead out of the directory."""
+    name = given.text(option)
+    if name is not None and (name in (".", "..") or "/" in name or "\0" in name):
+        raise OptionError(
+            f"{option} is '{name}', but names a directory of staged rows, so it can be neither "
+            "'.' nor '..' and have no '/' in it."
+        )
+    return name
 
 
 def _acks(given: GivenOptions, *, is_exactly_once: bool) -> tuple[int, bool]:

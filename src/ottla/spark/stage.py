@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 INLINE_BYTES_MAX = 65_536
 TOKEN_NAME = ".ottla-stage"
 ABANDONED_AFTER_S = 7 * 24 * 3600  # longer than any micro-batch takes
+_FILE_BUFFER_BYTES = 65_536
 _SUFFIX = ".batches"
 _SUFFIXES = (_SUFFIX, ".tmp")
 _TOKEN_BYTES_MAX = 64
@@ -120,7 +121,8 @@ class StageWriter:
     def _open(self) -> BinaryIO:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            return self._temporary.open("wb", buffering=1 << 20)
+            # Batches larger than the buffer are written as they lie, without a copy.
+            return self._temporary.open("wb", buffering=_FILE_BUFFER_BYTES)
         except OSError as error:
             raise SinkError(
                 f"The stage directory {self.directory} cannot be written on "

@@ -112,6 +112,20 @@ def test_batches_hold_no_more_than_asked_unless_one_record_alone_is_larger() -> 
     assert len(collect.records()[Target("t", 0)]) == 21
 
 
+def test_a_batch_grows_and_its_memory_is_used_again() -> None:
+    collect = Collector()
+    encode = encoder(collect, partitions_of=lambda topic: 2, batch_bytes_max=100_000)
+    rows: list[Row] = [(b"%d" % n, b"%05d" % n * (n % 90), None) for n in range(4000)]
+    for start in range(0, len(rows), 300):
+        encode.add(arrow(rows[start : start + 300]))
+    encode.finish()
+    assert len(collect.batches) > 6
+    found = collect.records()
+    for partition in range(2):
+        expected = [(k, v, []) for k, v, _ in rows if k and partition_of_key(k, 2) == partition]
+        assert found[Target("t", partition)] == expected
+
+
 def test_a_record_above_the_request_size_is_refused_with_the_option_to_change() -> None:
     encode = encoder(Collector(), record_bytes_max=1000)
     with pytest.raises(EncodeError, match=r"kafka\.max\.request\.size"):
