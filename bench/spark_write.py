@@ -29,13 +29,9 @@ Say = Callable[[str], None]
 GOAL = at_least(1.5)
 PARTITIONS = 4
 SIZES = {100: 4_000_000, 1000: 800_000}  # bytes of a value: how many records
-BROKER = {
-    # Each write is up to a gigabyte: a deleted topic is gone at once, so that rounds do not wait
-    # for a disk that is still busy with those before.
-    "log.segment.delete.delay.ms": "0",
-    # Requests of a megabyte arrive in larger parts than Kafka's 100 KB allow.
-    "socket.receive.buffer.bytes": "-1",
-}
+# Each write is up to a gigabyte: a deleted topic is gone at once, so that rounds do not wait for a
+# disk that is still busy with those before.
+BROKER = {"log.segment.delete.delay.ms": "0"}
 WORD_COUNT_RECORDS = 10_000_000
 WORDS = 10_000
 JOB_S_MAX = 3600.0
