@@ -132,7 +132,8 @@ def _job(
     topics = [f"{topic.name}={topic.records * PARTITIONS}" for topic in topics_of(effort)]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        # This tree, also where the environment was made from another.
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
