@@ -3,8 +3,8 @@
 One Spark session has both, so that both get the same broker, data, partitions and machine; rounds
 alternate. They run in the Python that `spark_peer.py` makes, as the connector must match its Spark.
 
-Two kinds of session: `as it comes`, and with the two settings that pipelines set (Unix sockets to
-Python workers, a checkpoint manager that renames), which are open to both.
+Two kinds of session: `as it comes`, and with the settings that pipelines set (Unix sockets to
+Python workers, a checkpoint manager that renames, Arrow without checks), which are open to both.
 
     python -m bench --only spark_read
 """
