@@ -3,8 +3,8 @@
 One Spark session has both, so that both get the same broker, data, partitions and machine; rounds
 alternate. They run in the Python that `spark_peer.py` makes, as the connector must match its Spark.
 
-Two kinds of session: `as it comes`, and with the two settings that pipelines set (Unix sockets to
-Python workers, a checkpoint manager that renames), which are open to both.
+Two kinds of session: `as it comes`, and with the settings that pipelines set (Unix sockets to
+Python workers, a checkpoint manager that renames, Arrow without checks), which are open to both.
 
     python -m bench --only spark_read
 """
@@ -132,7 +132,7 @@ def _job(
     topics = [f"{topic.name}={topic.records * PARTITIONS}" for topic in topics_of(effort)]
     environment = {
         **os.environ,
-        # The environment may be shared with another tree, which its Ottla comes from.
+        # This tree, also where the environment was made from another.
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "PYSPARK_PYTHON": str(spark_peer.worker_python(python)),
         "SPARK_LOCAL_IP": "127.0.0.1",

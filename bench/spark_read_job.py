@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.spark_read import ONE_RECORD, STEADY
 from bench.table import turns
+from ottla.spark.pipelines.session import TUNED
 
 COMMON = {
     "spark.master": "local[2]",
@@ -21,13 +22,6 @@ COMMON = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-}
-TUNED = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
-    ),
 }
 FORMATS = ("kafka", "ottla")
 STREAM_BATCHES = 3

@@ -35,6 +35,7 @@ SEEDS = int(os.environ.get("OTTLA_SINK_SEEDS", "8"))
 DRIVER_KILLS = int(os.environ.get("OTTLA_SINK_DRIVER_KILLS", "1"))
 PADDING = 10_000  # makes the output of a task more than a message carries
 RUNS_MAX = 7
+LONG_TRANSACTION = "kafka.transaction.timeout.ms=900000"  # what brokers allow by default
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -182,7 +183,8 @@ def test_a_zombie_driver_that_wakes_up_adds_nothing(place: Place, tmp_path: Path
     # It hears the answer when it wakes up, and goes on: TxnOffsetCommit and EndTxn of an old epoch.
     fault = Fault(ApiKey.ADD_OFFSETS_TO_TXN, 2, INSIDE, hold, cuts=False)
     place.proxy.arm(fault)
-    with start_job(stream, log="zombie.log") as zombie:
+    # However long it is held: the broker must not end its transaction before it wakes up.
+    with start_job(stream, log="zombie.log", option=LONG_TRANSACTION) as zombie:
         assert fault.is_done.wait(400), _log_of(stream, "zombie.log")
         with start_job(stream) as successor:
             successor.wait(400)
@@ -196,12 +198,15 @@ def test_a_zombie_driver_that_wakes_up_adds_nothing(place: Place, tmp_path: Path
 
 
 @contextmanager
-def start_job(stream: FileStream, log: str = "job.log") -> Iterator[subprocess.Popen[bytes]]:
+def start_job(
+    stream: FileStream, log: str = "job.log", option: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A driver of its own; nothing of it is left at the end."""
     program = ROOT / "tests" / "support" / "file_stream.py"
+    options = [] if option is None else ["--option", option]
     with (stream.directory / log).open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, str(program), *stream.arguments],
+            [sys.executable, str(program), *stream.arguments, *options],
             stdout=output,
             stderr=output,
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},

@@ -115,6 +115,12 @@ def test_the_format_is_found_by_a_session_that_was_told_nothing(
     patiently(run)
 
 
+def test_the_tuned_settings_reach_the_jvm(spark: Any) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm.System.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert not jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+
+
 def test_a_topic_is_read_whole(spark: Any, bootstrap: str) -> None:
     frame = loaded(spark, bootstrap, includeHeaders="true")
     assert frame.schema == spark_schema(include_headers=True)

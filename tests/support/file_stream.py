@@ -173,7 +173,9 @@ def main() -> None:
     parser.add_argument("--source-topic")
     parser.add_argument("--foreach", action="store_true")
     parser.add_argument("--wait-for-copy", action="store_true")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args()
+    options = dict(option.split("=", 1) for option in given.option)
     run_query(
         spark_session(given.master),
         given.directory,
@@ -181,6 +183,7 @@ def main() -> None:
         source_topic=given.source_topic,
         is_foreach=given.foreach,
         waits_for_copy=given.wait_for_copy,
+        **options,
     )
     (given.directory / "done").touch()
 

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ottla.client.client import Client
+from ottla.client.config import PARTITION_FETCH_BYTES
 from ottla.client.connection import Connection, Frame
 from ottla.client.errors import CorruptBatch, code_of, is_retriable
 from ottla.client.fetch_response import (
@@ -74,7 +75,9 @@ class PartitionFetcher:
         self._offset = start_offset
         self._end_offset = end_offset
         self._poll_timeout_ms = poll_timeout_ms
-        self._partition_bytes = client.config.partition_fetch_bytes
+        # A short range needs no more than Kafka's default; a long one is then fetched in pieces as
+        # large as they may be, as each piece costs the broker and this process the same again.
+        self._partition_bytes = min(PARTITION_FETCH_BYTES, client.config.partition_fetch_bytes)
         # Answers hold at most what was asked for, or one batch that is larger, and some head.
         self._buffer = bytearray(self._partition_bytes + _HEAD_BYTES)
         self._connection: Connection | None = None
@@ -192,6 +195,7 @@ class PartitionFetcher:
         else:
             self._offset = next_offset
             if self._end_offset is None or next_offset < self._end_offset:
+                self._grow()
                 self._send()
         return Chunk(
             answer.records[:size],
@@ -201,6 +205,13 @@ class PartitionFetcher:
             answer.last_stable_offset,
             answer.log_start_offset,
         )
+
+    def _grow(self) -> None:
+        """Ask for all that the configuration allows from now on."""
+        bytes_max = self._client.config.partition_fetch_bytes
+        if self._partition_bytes < bytes_max:
+            self._partition_bytes = bytes_max
+            self._buffer = bytearray(bytes_max + _HEAD_BYTES)
 
     def _on_nothing_whole(self, answer: FetchedPartition) -> None:
         if len(answer.records):

@@ -21,6 +21,9 @@ POLL_TIMEOUT_MS = 120_000  # Spark's default of spark.network.timeout
 FETCH_OFFSET_ATTEMPTS = 3
 FETCH_OFFSET_INTERVAL_MS = 1_000  # what Spark's code has; its documentation says 10
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+# Four times Kafka's default of max.partition.fetch.bytes: a task reads one partition only, and
+# larger answers cost broker and task less.
+PARTITION_FETCH_BYTES = 4 << 20
 
 _REFUSED = {
     "auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or "
@@ -103,6 +106,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     group_id = properties.pop("group.id", None)
     prefix = given.raw("groupIdPrefix") or GROUP_ID_PREFIX
     properties.setdefault("client.id", group_id or prefix)
+    properties.setdefault("max.partition.fetch.bytes", str(PARTITION_FETCH_BYTES))
     strategies = {"error": False, "latest": True}
     cache_ttl_ms = given.number_or("partition.metadata.cache.ttl.ms", -1, -1)
     if cache_ttl_ms == 0:

@@ -59,7 +59,8 @@ def fenced(transactional_id: str, error: ProducerFenced, moment: Moment) -> Sink
         return TransactionExpired(
             f"The transaction of '{transactional_id}' took longer than "
             f"kafka.transaction.timeout.ms, and the broker ended it ({error}). Raise it, or make "
-            f"micro-batches smaller (maxOffsetsPerTrigger). {moment.outcome}"
+            "micro-batches smaller (maxOffsetsPerTrigger); unless another driver, which took over "
+            f"meanwhile, ended it: then stop one of them. {moment.outcome}"
         )
     return FencedError(
         f"Another driver took over the transactional id '{transactional_id}' ({error}). Two "

@@ -47,7 +47,6 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[Any]:
     """The records of a range as Arrow batches."""
     from ottla.spark.decode import RecordDecoder
 
-    settle()
     client = client_of(settings.client)
     decoder = RecordDecoder(
         wanted.topic_partition,
@@ -79,6 +78,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[Any]:
     last = decoder.finish()
     if last is not None:
         yield last
+    settle()  # now that the kernels are loaded too
 
 
 def _next_available(

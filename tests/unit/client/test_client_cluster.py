@@ -139,6 +139,30 @@ def test_an_offset_out_of_range_is_told_to_the_caller(client: Client) -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.parametrize(
+    ("allowed", "first_max", "later_max"),
+    [(3 << 20, 1 << 20, 3 << 20), (200_000, 200_000, 200_000)],
+    ids=["more than Kafka's default", "less"],
+)
+def test_a_long_range_is_fetched_in_pieces_as_large_as_they_may_be(
+    allowed: int, first_max: int, later_max: int
+) -> None:
+    batch_bytes = 100_000
+    partition = TopicPartition("long", 0)
+    with Cluster() as own:
+        own.create_topic("long", 1, config={"retention.ms": "-1"})
+        with Wire(own.bootstrap_servers) as wire:
+            for _ in range(50):
+                wire.produce("long", build_batch([Record(0, 1000, None, bytes(batch_bytes))]))
+        config = ClientConfig.of(own.bootstrap_servers, max_partition_fetch_bytes=str(allowed))
+        with Client(config) as client:
+            chunks = PartitionFetcher(client, partition, 0, 50)
+            pieces = [(len(chunk.records), len(keys_of(chunk.records))) for chunk in chunks]
+    assert sum(count for _, count in pieces) == 50
+    assert first_max - 2 * batch_bytes < pieces[0][0] <= first_max
+    assert later_max - 2 * batch_bytes < pieces[1][0] <= later_max
+
+
 def test_clients_of_several_threads_do_not_disturb_each_other(cluster: Cluster) -> None:
     config = ClientConfig.of(cluster.bootstrap_servers, max_partition_fetch_bytes="1000")
     counts: list[int] = []

@@ -222,6 +222,8 @@ def test_settings_are_tuned_and_the_pipelines_own_win() -> None:
     assert settings["spark.driver.memory"] == "4g"
     cluster = settings_of(definition.definition, "spark://h:7077", 8)
     assert "spark.sql.shuffle.partitions" not in cluster
+    # A cluster's own options for its JVMs are not replaced.
+    assert "spark.executor.extraJavaOptions" not in cluster
 
 
 def test_each_query_has_a_group_and_a_beginning_of_its_own() -> None:

@@ -41,6 +41,11 @@ def test_defaults_are_those_of_spark() -> None:
     assert options.client.client_id == "spark-kafka-source"
 
 
+def test_a_task_may_fetch_more_at_once_than_kafkas_default_unless_told() -> None:
+    assert parsed().client.partition_fetch_bytes == 4 << 20
+    assert parsed(kafka__max__partition__fetch__bytes="5000").client.partition_fetch_bytes == 5000
+
+
 def test_names_are_not_case_sensitive_and_need_no_prefix() -> None:
     options = parse_source_options(
         {

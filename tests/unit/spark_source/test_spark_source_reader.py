@@ -41,7 +41,7 @@ from ottla.protocol.batches import (
 )
 from ottla.protocol.codecs import Codec
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.spark import source_initial, source_limits
+from ottla.spark import source_initial, source_limits, source_task
 from ottla.spark.datasource import OttlaDataSource
 from ottla.spark.option_values import OptionError
 from ottla.spark.options import SourceOptions, parse_source_options
@@ -802,3 +802,15 @@ def test_a_location_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> No
     file = InitialOffsetFile(located(str(tmp_path / "file")))
     with pytest.raises(CheckpointUnreachable, match="or set the source's checkpointLocation"):
         file.save({TopicPartition("t", 0): 5})
+
+
+def test_what_a_task_loads_is_kept_out_of_garbage_collection_once_all_is_loaded(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark collects after each task: what numba loads with the first record is most of it."""
+    events: list[str] = []
+    monkeypatch.setattr(source_task, "settle", lambda: events.append("settled"))
+    reader = batch_reader(cluster, assign='{"numbers": [0]}')
+    for partition in reader.partitions():
+        events.extend("batch" for _ in reader.read(partition))
+    assert events == ["batch", "settled"]
