@@ -5,11 +5,9 @@ a processor to fall asleep and be woken: on virtual machines tens of microsecond
 request itself costs. So after such an answer the loop goes on polling for a moment, as Seastar's
 reactor and the kernel's own halt polling do, and finds the next request without being woken.
 
-The same goes for a large answer that waits for its reader to make room in the socket.
-
-It does so only where it pays. Polling starts when two such moments follow each other within
-`LOOK_S`, and ends when none came for that long. A client that thinks for longer in between, a slow
-reader, or a machine so busy that round trips take longer, never starts it; a stream of large
+It does so only where it pays. Polling starts when two such answers follow each other within
+`LOOK_S`, and ends when nothing was asked for that long. A client that thinks for longer in
+between, or a machine so busy that round trips take longer, never starts it; a stream of large
 requests does not either, since nobody calls `stay`.
 
 Owned by the task of the running loop.
@@ -33,7 +31,7 @@ class Lookout:
         self._until = 0.0
 
     def stay(self) -> None:
-        """A small answer went out, or a large one waits for room: more may come at once."""
+        """A small answer went out: its like may be asked for at once."""
         if self.is_looking:
             self._stayed = True
             return

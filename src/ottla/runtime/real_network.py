@@ -139,7 +139,6 @@ class _Sender:
         if not self._is_watching:
             self._is_watching = True
             self._loop.add_writer(connection.duplicate.fileno(), self._on_room)
-        self._connection.lookout.stay()
 
     def _on_done(self, future: asyncio.Future[None]) -> None:
         if future.cancelled() and self._connection.sender is self:
@@ -149,10 +148,9 @@ class _Sender:
 
 
 class _Connection:
-    __slots__ = ("_duplicate", "lookout", "sender", "transport")
+    __slots__ = ("_duplicate", "sender", "transport")
 
-    def __init__(self, transport: asyncio.Transport, lookout: Lookout) -> None:
-        self.lookout = lookout
+    def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport
         self.sender: _Sender | None = None
         self._duplicate: socket.socket | None = None
@@ -182,11 +180,9 @@ class _Watch(asyncio.BufferedProtocol):
         self,
         protocol: asyncio.BufferedProtocol,
         connections: dict[asyncio.BaseTransport, _Connection],
-        lookout: Lookout,
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> None:
         self._protocol = protocol
-        self._lookout = lookout
         self._connections = connections
         self._options = options
         self._transport: asyncio.BaseTransport | None = None
@@ -202,9 +198,7 @@ class _Watch(asyncio.BufferedProtocol):
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         if send_bytes >= 0:
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-        self._connections[transport] = _Connection(
-            cast(asyncio.Transport, transport), self._lookout
-        )
+        self._connections[transport] = _Connection(cast(asyncio.Transport, transport))
         self._protocol.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -246,7 +240,7 @@ class RealNetwork:
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> RealListener:
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Watch(factory(), self._connections, self._lookout, options),
+            lambda: _Watch(factory(), self._connections, options),
             host or "0.0.0.0",  # an empty host would give every address family a port of its own
             port,
             backlog=options.backlog,
@@ -256,7 +250,7 @@ class RealNetwork:
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.Transport:
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: _Watch(factory(), self._connections, self._lookout), host, port
+            lambda: _Watch(factory(), self._connections), host, port
         )
         return transport
 
