@@ -56,14 +56,13 @@ def worker_python(python: Path) -> Path:
     busy machine then exceeds the ten seconds that Spark gives a source's process to start.
     """
     script = FOLDER / "worker-python"
-    if not script.exists():
-        lines = (
-            "#!/bin/sh",
-            "PYTHONPATH=$(echo \"$PYTHONPATH\" | sed 's#[^:]*/pyspark\\.zip:##')",
-            f'export PYTHONPATH; exec {python} "$@"',
-        )
-        script.write_text("\n".join(lines) + "\n")
-        script.chmod(0o755)
+    lines = (
+        "#!/bin/sh",
+        "PYTHONPATH=$(echo \"$PYTHONPATH\" | sed 's#[^:]*/pyspark\\.zip:##')",
+        f'export PYTHONPATH; exec {python} "$@"',
+    )
+    script.write_text("\n".join(lines) + "\n")  # each time: the folder may have been moved
+    script.chmod(0o755)
     return script
 
 
