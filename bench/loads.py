@@ -108,7 +108,7 @@ def raw_loads(effort: Effort) -> list[Load]:
     latency = (
         Figure("p50_us", "p50 us", at_most(0.6)),
         Figure("p99_us", "p99 us"),
-        Figure("broker_cpu_us_per_request", "broker CPU us/request"),
+        Figure("broker_cpu_us_per_request", "broker CPU us/request", at_most(0.5)),
     )
     batch_rate = Figure("mb_per_s", "MB/s", at_least(1.5))
     batch_cpu = Figure("broker_cpu_ms_per_mb", "broker CPU ms/MB", at_most(0.5))
