@@ -17,6 +17,7 @@ from ottla.coordinators.group.consumer.settings import ConsumerGroupSettings, Co
 from ottla.coordinators.group.consumer_protocol import encode_assignment, parse_assignment
 from ottla.coordinators.group.effects import Fields, Moment
 from ottla.coordinators.group.membership import Membership
+from ottla.coordinators.group.pace import JOINS_PER_TURN_MAX
 from ottla.coordinators.group.records import OffsetKey, offset_tombstone
 from ottla.coordinators.group.requests import GroupLimits, JoinRequest, SyncRequest
 from ottla.coordinators.group.shard import GroupShard
@@ -199,6 +200,39 @@ def test_those_who_wait_are_told_when_the_broker_resigns(tmp_path: Path) -> None
         world.shards.resign(0)
         for answer in (first, second, third):
             assert (await heard(answer))["error_code"] is ErrorCode.NOT_COORDINATOR
+
+    in_a_world(tmp_path, test)
+
+
+def test_a_member_that_is_in_does_not_wait_for_those_who_join(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        led = await world.lead(ME)
+        epoch = (await heard(world.members.consumer_heartbeat(led, joining("one"))))["member_epoch"]
+        names = [f"m{number}" for number in range(4 * JOINS_PER_TURN_MAX)]
+        answers = [world.members.consumer_heartbeat(led, joining(name)) for name in names]
+        assert isawaitable(answers[-1])
+        beat = world.members.consumer_heartbeat(led, HeartbeatRequest(GROUP, "one", epoch))
+        assert isinstance(beat, dict), "it is answered at once"
+        told = [await heard(one) for one in answers]
+        assert {one["error_code"] for one in told} == {ErrorCode.NONE}
+        group = led.shard.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        assert list(group.members) == ["one", *names]
+
+    in_a_world(tmp_path, test)
+
+
+def test_joins_that_wait_for_their_turn_are_refused_once_the_broker_resigned(
+    tmp_path: Path,
+) -> None:
+    async def test(world: World) -> None:
+        led = await world.lead(ME)
+        names = [f"m{number}" for number in range(3 * JOINS_PER_TURN_MAX)]
+        answers = [world.members.consumer_heartbeat(led, joining(name)) for name in names]
+        world.shards.resign(0)
+        codes = [(await heard(one))["error_code"] for one in answers]
+        assert codes[:JOINS_PER_TURN_MAX] == [ErrorCode.NONE] * JOINS_PER_TURN_MAX
+        assert set(codes[JOINS_PER_TURN_MAX:]) == {ErrorCode.NOT_COORDINATOR}
 
     in_a_world(tmp_path, test)
 

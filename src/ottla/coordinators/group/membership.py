@@ -30,6 +30,7 @@ from ottla.coordinators.group.consumer.decisions import (
 )
 from ottla.coordinators.group.consumer.group import ConsumerGroup
 from ottla.coordinators.group.consumer.loading import base_group, missing_timers
+from ottla.coordinators.group.consumer.member import JOIN_EPOCH
 from ottla.coordinators.group.consumer.migration import group_tombstones
 from ottla.coordinators.group.consumer.requests import HeartbeatRequest, heartbeat_error
 from ottla.coordinators.group.consumer.rest import Rest
@@ -37,6 +38,7 @@ from ottla.coordinators.group.consumer.settings import Context
 from ottla.coordinators.group.consumer.timers import Expired, TimerChange
 from ottla.coordinators.group.effects import Effects, Fields, GroupWrite, Moment
 from ottla.coordinators.group.members import Waiter
+from ottla.coordinators.group.pace import Pace
 from ottla.coordinators.group.records import group_record
 from ottla.coordinators.group.requests import (
     NO_MEMBER_ID,
@@ -74,6 +76,7 @@ class Membership:
         self._image = image
         self._context = context
         self._turns = Turns()
+        self._joins = Pace()
         self._timers: dict[Group, tuple[int, asyncio.TimerHandle]] = {}
 
     # Members of consumer groups
@@ -83,7 +86,10 @@ class Membership:
     ) -> Fields | Awaitable[Fields]:
         waiter = _waiter()
         operation = partial(self._consumer_heartbeat, led, request, waiter)
-        self._turns.take(led, request.group_id, operation)
+        if request.member_epoch == JOIN_EPOCH:
+            self._joins.take(partial(self._turns.take, led, request.group_id, operation))
+        else:
+            self._turns.take(led, request.group_id, operation)
         return answer(waiter)
 
     def _consumer_heartbeat(
