@@ -13,6 +13,7 @@ from bench.scale import PARTITIONS, compare_scale
 from bench.spark_read import compare_spark_reads
 from bench.spark_write import compare_spark_writes
 from bench.table import Row, as_text
+from bench.word_count import measure_word_count
 
 # What --only selects, and the section of the page that holds it: one each, so that a run of some
 # leaves the figures of all others as they are.
@@ -27,6 +28,7 @@ TITLES = {
     "groups": "Consumer groups",
     "spark_read": "Spark reads",
     "spark_write": "Spark writes",
+    "word_count": "A long word count on Spark",
 }
 
 
@@ -80,6 +82,8 @@ def main(argv: Sequence[str]) -> int:
             sections[TITLES["spark_read"]] = compare_spark_reads(Kind.OTTLA, effort, _say)
         if "spark_write" in groups:
             sections[TITLES["spark_write"]] = compare_spark_writes(Kind.OTTLA, effort, _say)
+        if "word_count" in groups:
+            sections[TITLES["word_count"]] = measure_word_count(effort, _say)
     facts["load average after"] = report.load_average()
     everything = [row for rows in sections.values() for row in rows]
     print(as_text(everything))

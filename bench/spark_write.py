@@ -4,20 +4,15 @@ One Spark session has both, so that both get the same rows, broker, partitions a
 alternate. They run in the Python that `spark_peer.py` makes, as the connector must match its Spark.
 
     python -m bench --only spark_write
-    python -m bench.spark_write                # ten million records through word count
 """
 
 import json
 import os
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from bench import spark_peer
 from bench.brokers import ROOT, BrokerProcess, Kind, Missing, start_fresh
@@ -32,10 +27,7 @@ SIZES = {100: 4_000_000, 1000: 800_000}  # bytes of a value: how many records
 # Each write is up to a gigabyte: a deleted topic is gone at once, so that rounds do not wait for a
 # disk that is still busy with those before.
 BROKER = {"log.segment.delete.delay.ms": "0"}
-WORD_COUNT_RECORDS = 10_000_000
-WORDS = 10_000
 JOB_S_MAX = 3600.0
-SAMPLES_SHOWN = 30
 
 
 def compare_spark_writes(kind: Kind, effort: Effort, say: Say) -> list[Row]:
@@ -50,7 +42,7 @@ def compare_spark_writes(kind: Kind, effort: Effort, say: Say) -> list[Row]:
         start_fresh(kind, Path(folder) / "broker", overrides=BROKER) as broker,
     ):
         say(f"writing with Spark {spark_peer.SPARK_VERSION}, exactly once and at least once")
-        found = _job(broker, Path(folder), python, jars, "compare", str(effort.rounds))
+        found = _job(broker, Path(folder), python, jars, str(effort.rounds))
     rows = []
     for load, samples in found["rates"].items():
         row = Row(
@@ -59,16 +51,6 @@ def compare_spark_writes(kind: Kind, effort: Effort, say: Say) -> list[Row]:
         row.samples = {OTTLA: samples["ottla"], KAFKA: samples["kafka"]}
         rows.append(row)
     return rows
-
-
-def word_count(records: int) -> dict[str, Any]:
-    """Rates, and the memory of Spark and its Python over time, of a long word count."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
-        start_fresh(Kind.OTTLA, Path(folder) / "broker") as broker,
-    ):
-        python = Path(sys.executable)
-        return _job(broker, Path(folder), python, "", "word-count", str(records))
 
 
 def _job(
@@ -85,43 +67,15 @@ def _job(
     }
     command = [str(python), "-m", "bench.spark_write_job", broker.bootstrap, str(result), jars]
     with (folder / "job.log").open("wb") as log:
-        job = subprocess.Popen([*command, *arguments], env=environment, cwd=folder, stderr=log)
-        memory = _watch(job)
-    if job.returncode:
+        done = subprocess.run(
+            [*command, *arguments],
+            env=environment,
+            cwd=folder,
+            stderr=log,
+            timeout=JOB_S_MAX,
+            check=False,
+        )
+    if done.returncode:
         raise Missing(f"the Spark job failed: {(folder / 'job.log').read_text()[-1500:]}")
-    return {**json.loads(result.read_text()), "memory_mb": memory}
-
-
-def _watch(job: subprocess.Popen[bytes]) -> list[int]:
-    """Memory of the job and its children over its life, in MB."""
-    samples: list[int] = []
-    deadline = time.monotonic() + JOB_S_MAX
-    while job.poll() is None:
-        if time.monotonic() > deadline:
-            job.kill()
-            raise TimeoutError("the Spark job did not end")
-        samples.append(_memory_mb(job.pid))
-        time.sleep(1)
-    return samples[:: max(1, len(samples) // SAMPLES_SHOWN)]
-
-
-def _memory_mb(pid: int) -> int:
-    total = 0
-    try:
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            total += process.memory_info().rss
-    except psutil.Error:
-        return total >> 20  # a process ended while it was looked at
-    return total >> 20
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the long word count and print what it gave."""
-    records = int(argv[0]) if argv else WORD_COUNT_RECORDS
-    print(json.dumps(word_count(records), indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import wire
-from bench.spark_write import PARTITIONS, SIZES, WORDS
+from bench.spark_write import PARTITIONS, SIZES
 
 SETTINGS = {
     "spark.master": "local[2]",
@@ -26,6 +26,9 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
+    # As pipelines set them; both sinks run with them.
+    "spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
 }
 
 
@@ -117,63 +120,10 @@ def _write(
     return seconds * records / rows
 
 
-def word_count(spark: Any, bootstrap: str, records: int) -> dict[str, Any]:
-    """Fill a topic, then count its words exactly once into another."""
-    from ottla.spark.sink_batches import exactly_once_batches
-
-    for topic in ("lines", "word-counts"):
-        create_topic(bootstrap, topic)
-    began = time.perf_counter()
-    frame = spark.range(0, records, 1, 8).selectExpr(f"concat('w', id * 7919 % {WORDS}) AS value")
-    target = {"kafka.bootstrap.servers": bootstrap, "topic": "lines"}
-    frame.write.format("ottla").mode("append").options(**target).save()
-    filled = time.perf_counter() - began
-    source = {
-        "kafka.bootstrap.servers": bootstrap,
-        "subscribe": "lines",
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "500000",
-    }
-    lines = spark.readStream.format("ottla").options(**source).load()
-    counts = lines.selectExpr("CAST(value AS STRING) AS key").groupBy("key").count()
-    output = counts.selectExpr("key", "CAST(count AS STRING) AS value")
-    sink = {"kafka.bootstrap.servers": bootstrap, "topic": "word-counts"}
-    began = time.perf_counter()
-    query = output.writeStream.foreachBatch(exactly_once_batches(**sink)).outputMode("update")
-    query = query.option("checkpointLocation", tempfile.mkdtemp())
-    running = query.trigger(availableNow=True).start()
-    running.awaitTermination()
-    took = time.perf_counter() - began
-    found = spark.read.format("ottla").options(
-        **{**sink, "subscribe": "word-counts", "kafka.isolation.level": "read_committed"}
-    )
-    newest = found.load().groupBy("key").agg({"offset": "max"}).count()
-    total = (
-        found.load()
-        .selectExpr("CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS LONG) AS n")
-        .groupBy("key")
-        .max("n")
-        .groupBy()
-        .sum("max(n)")
-        .first()[0]
-    )
-    return {
-        "records": records,
-        "fill_s": round(filled, 1),
-        "word_count_s": round(took, 1),
-        "records_per_s": round(records / took),
-        "words": newest,
-        "counted": total,
-    }
-
-
 def main(argv: Sequence[str]) -> None:
-    bootstrap, result, jars, command, *rest = argv
+    bootstrap, result, jars, rounds = argv
     spark = session(jars)
-    if command == "compare":
-        found = compare(spark, bootstrap, int(rest[0]))
-    else:
-        found = word_count(spark, bootstrap, int(rest[0]))
+    found = compare(spark, bootstrap, int(rounds))
     Path(result).write_text(json.dumps(found))
     spark.stop()
 
