@@ -31,6 +31,8 @@ Say = Callable[[str], None]
 # does not.
 ONE_RECORD = "micro-batch of one record"
 STEADY = "micro-batch of a few records, steadily"
+# What Spark takes for a micro-batch that reads nothing from anywhere, its checkpoint included.
+FLOOR = "micro-batch of a few rows, Spark by itself"
 PARTITIONS = 2
 BATCH_BYTES = 16_384  # of the Java producer, by default
 JOB_S_MAX = 3600.0
@@ -171,7 +173,7 @@ def _rows(found: dict[str, dict[str, list[float]]], session: str) -> list[Row]:
     """Goals are for the tuned session: it is what a pipeline runs in."""
     rows = []
     for load, samples in found.items():
-        unit = "ms" if load in (ONE_RECORD, STEADY) else "M records/s"
+        unit = "ms" if load in (ONE_RECORD, STEADY, FLOOR) else "M records/s"
         goal = GOALS.get(load) if session == "tuned" else None
         row = Row(f"Spark {session}: {load}", Figure("value", unit, goal))
         row.samples = {OTTLA: samples["ottla"], KAFKA: samples["kafka"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.spark_read import ONE_RECORD, STEADY
+from bench.spark_read import FLOOR, ONE_RECORD, STEADY
 from bench.table import turns
 from ottla.spark.pipelines.session import TUNED
 
@@ -28,6 +28,7 @@ STREAM_BATCHES = 3
 MICRO_BATCHES = 60
 MICRO_WARM_UP = 20
 TRICKLE_S = 0.005
+FLOOR_ROWS = 7  # about what a micro-batch of the trickle finds
 
 
 def session(jars: str, kind: str) -> Any:
@@ -98,6 +99,25 @@ def smallest_batches(spark: Any, name: str, bootstrap: str, *, steadily: bool) -
     found = [item for item in query.recentProgress if item["numInputRows"]]
     query.stop()
     shutil.rmtree(checkpoint, ignore_errors=True)
+    return _durations(found)
+
+
+def floor_batches(spark: Any) -> list[float]:
+    """The same for rows that Spark makes itself: what no connector can go below."""
+    source = spark.readStream.format("rate-micro-batch")
+    frame = source.option("rowsPerBatch", FLOOR_ROWS).option("numPartitions", 1).load()
+    checkpoint = tempfile.mkdtemp()
+    writer = frame.select("value").writeStream.format("noop")
+    query = writer.option("checkpointLocation", checkpoint).start()
+    while (query.lastProgress or {}).get("batchId", 0) < MICRO_BATCHES + MICRO_WARM_UP:
+        time.sleep(TRICKLE_S)
+    found = query.recentProgress
+    query.stop()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return _durations(found)
+
+
+def _durations(found: Sequence[Any]) -> list[float]:
     return [float(item["durationMs"]["triggerExecution"]) for item in found[MICRO_WARM_UP:]]
 
 
@@ -123,6 +143,9 @@ def main(argv: Sequence[str]) -> None:
             print(f"{load}, {form}: {median(found_ms):.0f} ms", flush=True)
             small[form] += found_ms
         found[load] = small
+    floor = floor_batches(spark) + floor_batches(spark)
+    print(f"{FLOOR}: {median(floor):.0f} ms", flush=True)
+    found[FLOOR] = dict.fromkeys(FORMATS, floor)
     Path(result).write_text(json.dumps(found))
     spark.stop()
 
