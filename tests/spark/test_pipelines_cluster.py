@@ -18,12 +18,13 @@ from bench.brokers import ROOT, free_port
 
 from ottla.protocol.api import ApiKey
 from support.fault_proxy import MOMENTS, Fault, FaultProxy
-from support.file_stream import COPY_BEGAN, FileStream
+from support.file_stream import COPY_BEGAN, FileStream, TopicStream
 from support.spark_runs import broker, create_topic, produce, read_topic
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 SPARK_HOME = Path(pyspark.__file__).parent
+PADDING = 10_000
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -114,16 +115,19 @@ def test_an_example_runs_unchanged_on_a_cluster(master: str, tmp_path: Path) -> 
         assert (status["state"], status["master"]) == ("finished", master)
 
 
+# What a task asks a broker for: reading, and writing (partitions; the rest is the driver's).
+@pytest.mark.parametrize("step", [ApiKey.FETCH, ApiKey.METADATA], ids=lambda step: step.name)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_executor_killed_in_the_middle_of_its_task_loses_and_repeats_nothing(
-    master: str, tmp_path: Path, moment: str
+    master: str, tmp_path: Path, step: ApiKey, moment: str
 ) -> None:
     proxy = FaultProxy(("127.0.0.1", 0))
     with proxy, broker(tmp_path / "broker", proxy=proxy):
-        stream = new_stream(tmp_path, f"127.0.0.1:{proxy.port}")
+        bootstrap = f"127.0.0.1:{proxy.port}"
+        stream = new_stream(tmp_path, bootstrap, has_source=step is ApiKey.FETCH)
 
         fault = Fault(
-            ApiKey.METADATA,
+            step,
             1,
             moment,
             lambda pid: executors_of(pid)[0].kill(),
@@ -155,11 +159,15 @@ def executors_of(pid: int) -> list[psutil.Process]:
     return [p for p in psutil.Process(pid).parents() if EXECUTOR in " ".join(p.cmdline())]
 
 
-def new_stream(directory: Path, bootstrap: str) -> FileStream:
+def new_stream(directory: Path, bootstrap: str, *, has_source: bool = False) -> FileStream:
+    """Three micro-batches, from files or from a topic, each beyond what a message carries."""
     create_topic(bootstrap, "out", 2)
     stream = FileStream(directory / "stream", bootstrap, ["out"])
+    if has_source:
+        create_topic(bootstrap, "in", 1)
+        stream = TopicStream(directory / "stream", bootstrap, ["out"], "in")
     for _ in range(3):
-        stream.add(count=2000, padding=100)  # beyond what a message carries
+        stream.add(padding=PADDING)
     return stream
 
 

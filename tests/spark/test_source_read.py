@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from ottla.client import Client, ClientConfig, TopicPartition, committed_offsets
@@ -173,6 +175,30 @@ def test_a_stream_restarts_where_it_was_and_shows_its_lag(
     assert found[TopicPartition("restarted", 0)].offset == 30
 
 
+def test_patience_and_names_are_taken_from_options(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, "patient", 1, **KEPT)
+    fill(bootstrap, "patient", 0, 0, 10)
+    options = {
+        "kafkaConsumer.pollTimeoutMs": "30000",
+        "fetchOffset.numRetries": "2",
+        "fetchOffset.retryIntervalMs": "10",
+        "partition.metadata.cache.ttl.ms": "60000",
+        "groupIdPrefix": "patient-readers",
+        "checkpointLocation": str(tmp_path / "source"),
+    }
+    into = Collected()
+    run_to_end(streamed(spark, bootstrap, "patient", **options), tmp_path / "query", into)
+    assert into.values == list(range(10))
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid]
+    (named,) = (group for group in groups if group.startswith("patient-readers-"))
+    with Client(ClientConfig.of(bootstrap)) as client:
+        found = committed_offsets(client, named, None)
+    assert found[TopicPartition("patient", 0)].offset == 10
+
+
 def test_a_first_batch_that_failed_is_read_again_from_its_start(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:
@@ -191,9 +217,6 @@ def test_a_first_batch_that_failed_is_read_again_from_its_start(
 
 
 def test_data_loss_ends_a_stream_with_words(spark: Any, bootstrap: str, tmp_path: Path) -> None:
-    from confluent_kafka import TopicPartition as Place
-    from confluent_kafka.admin import AdminClient
-
     create_topic(bootstrap, "shortened", 1, **KEPT)
     fill(bootstrap, "shortened", 0, 0, 10)
     into = Collected()
