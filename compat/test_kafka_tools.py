@@ -5,7 +5,6 @@ look for in its output. They run as Java classes, as Kafka's shell scripts start
 """
 
 import json
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -168,10 +167,23 @@ def test_kafka_metadata_quorum_describes_status_and_replication(
         server = ("--bootstrap-server", broker.bootstrap)
         assert "Leader" in tool(command, *server, "describe", "--replication")
     with judge.judging("kafka-metadata-quorum", "status from controller"):
-        # The tool would look for a controller that nobody serves for most of a minute.
-        socket.create_connection(("127.0.0.1", broker.ports.controller), timeout=5).close()
         server = ("--bootstrap-controller", broker.controller_bootstrap)
         assert "LeaderId:" in tool(command, *server, "describe", "--status")
+
+
+def test_kafka_cluster_and_configs_work_through_the_controller(
+    broker: BrokerProcess, judge: Judge
+) -> None:
+    server = ("--bootstrap-controller", broker.controller_bootstrap)
+    with judge.judging("kafka-cluster", "list-endpoints from controller"):
+        answer = tool(f"{TOOLS}.ClusterTool", "list-endpoints", *server)
+        assert str(broker.ports.controller) in answer
+    with judge.judging("kafka-configs", "alter and describe through the controller"):
+        command, brokers = "kafka.admin.ConfigCommand", ("--entity-type", "brokers")
+        changed = ("--alter", "--add-config", "log.cleaner.threads=2")
+        tool(command, *server, *brokers, "--entity-default", *changed)
+        answer = tool(command, *server, *brokers, "--entity-default", "--describe")
+        assert "log.cleaner.threads=2" in answer
 
 
 def test_kafka_features_describes_and_updates_finalized_levels(

@@ -11,7 +11,7 @@ from generated_page import DOCS, write_or_check
 
 from ottla.protocol.api import CONTROLLER_ONLY, VERSIONS, ApiKey
 from ottla.server.dispatch import Handler
-from ottla.server.handlers import HANDLERS
+from ottla.server.handlers import CONTROLLER_HANDLERS, HANDLERS
 
 PAGE = DOCS / "protocol.md"
 
@@ -40,6 +40,7 @@ def render_page() -> str:
             "|---|---|---|---|",
             *(_row(handler) for handler in HANDLERS),
             "\nProduce is advertised from version 0, for old librdkafka, and refused below 3.\n",
+            *_names("A controller's listener serves", (one.key for one in CONTROLLER_HANDLERS)),
             "## Not served yet\n",
             "Clients do not find these in ApiVersions.\n",
             *_names("For clients", (key for key in missing if key not in CONTROLLER_ONLY)),

@@ -69,9 +69,8 @@ def server(
         note(f"Warning: {warning}")
 
     def on_ready(broker: Broker) -> None:
-        listening = ", ".join(
-            f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items()
-        )
+        names = [listener.name for listener in config.broker_listeners]  # clients want no others
+        listening = ", ".join("{}://{}:{}".format(name, *broker.listeners[name]) for name in names)
         metrics = f"; {metrics_url(broker)}" if broker.http_address else ""
         note(f"Broker {config.node_id} is ready at {listening}{metrics}.")
 

@@ -20,7 +20,6 @@ from typing import NamedTuple, TypeVar
 from ottla.metadata.brokers import decide_register_controller
 from ottla.metadata.decision import Decision
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.endpoints import with_own_host_name
 from ottla.metadata.features import (
     CONTROLLERS_SINCE,
     ELIGIBLE_LEADER_REPLICAS,
@@ -97,7 +96,6 @@ class MetadataNode:
         node_id: int,
         directory: str,
         cluster_id: str | None = None,
-        controller_endpoints: Sequence[RecordEndpoint] = (),
         static_voter_ids: Sequence[int] = (),
         static_configs: Mapping[str, str] | None = None,
         policy: LogPolicy | None = None,
@@ -116,7 +114,6 @@ class MetadataNode:
         self.incarnation_id = runtime.random.uuid4()
         self.image = replace(EMPTY_IMAGE, static_configs=static_configs or {})
         self._runtime = runtime
-        self._controller_endpoints = tuple(controller_endpoints)
         self._static_voter_ids = tuple(static_voter_ids)
         self._policy = policy or LogPolicy()
         self._lock_directory = lock_directory
@@ -165,8 +162,11 @@ class MetadataNode:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.remove(subscriber)
 
-    async def start(self) -> None:
-        """Replay what the directory holds, take the lead, and write what a new cluster needs."""
+    async def start(self, *, controller_endpoints: Sequence[RecordEndpoint] = ()) -> None:
+        """Replay what the directory holds, take the lead, and write what a new cluster needs.
+
+        `controller_endpoints` are where this node is reached as a controller.
+        """
         self._check_directory()
         self._take_lock()
         self._driver = driver = RaftDriver(
@@ -200,8 +200,8 @@ class MetadataNode:
             records = await self._runtime.offload.run(self._bootstrap_records)
             await self.submit(lambda _: Decision(records, None))
         knows_controllers = self.image.features[METADATA_VERSION] >= CONTROLLERS_SINCE
-        if self._controller_endpoints and knows_controllers:
-            endpoints = await with_own_host_name(self._runtime, self._controller_endpoints)
+        if controller_endpoints and knows_controllers:
+            endpoints = tuple(controller_endpoints)
             await self.submit(lambda image: self._decide_own_registration(image, endpoints))
         self._schedule_snapshot_timer()
 

@@ -9,10 +9,11 @@ Owned by the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.definitions import ConfigError, render
+from ottla.config.listeners import Listener
 from ottla.coordinators.group.coordinator import GroupCoordinator
 from ottla.coordinators.transaction.coordinator import TransactionCoordinator
 from ottla.coordinators.transaction.marker_writer import MarkerWriter
@@ -43,9 +44,15 @@ from ottla.server.directories import (
     DirectoryReporter,
     start_log_directories,
 )
-from ottla.server.dispatch import Dispatcher
+from ottla.server.dispatch import Dispatcher, Handler, Versions
 from ottla.server.fetch_sessions import FetchSessions
-from ottla.server.handlers import ADVERTISED, ADVERTISED_WITH_UNSTABLE, HANDLERS
+from ottla.server.handlers import (
+    ADVERTISED,
+    ADVERTISED_BY_CONTROLLER,
+    ADVERTISED_WITH_UNSTABLE,
+    CONTROLLER_HANDLERS,
+    HANDLERS,
+)
 from ottla.server.health import Health
 from ottla.server.http import HttpServer, Page
 from ottla.server.listener import Acceptor
@@ -96,6 +103,7 @@ class Broker:
         self._ticker = Ticker()
         self._acceptors: list[Acceptor] = []
         self._limits = ConnectionLimits()
+        self._buffers = ReadBuffers(config.queued_max_request_bytes)
         self._http = HttpServer(
             runtime.network,
             {
@@ -130,10 +138,6 @@ class Broker:
             runtime,
             node_id=config.node_id,
             directory=config.metadata_log_dir,
-            controller_endpoints=[
-                RecordEndpoint(one.name, one.host, one.port, PLAINTEXT)
-                for one in config.advertised_controller_listeners
-            ],
             static_voter_ids=[voter.node_id for voter in config.controller_quorum_voters],
             static_configs={
                 name: render(config.get(name)) or ""
@@ -210,9 +214,6 @@ class Broker:
                 lambda: len(self.replicas.partitions),
             ),
             producer_ids=self.producer_ids,
-            advertised_versions=ADVERTISED_WITH_UNSTABLE
-            if config.unstable_api_versions_enable
-            else ADVERTISED,
         )
 
     @property
@@ -253,9 +254,18 @@ class Broker:
         self.metadata.subscribe(self.directories.on_metadata)  # after the replicas, as well
         self.metadata.subscribe(self.groups.on_metadata)  # after the replicas that it reads
         self.metadata.subscribe(self.transactions.on_metadata)  # likewise
-        await self.metadata.start()
+        config = self.config
+        for listener in config.controller_listeners:
+            await self._listen(listener, CONTROLLER_HANDLERS, ADVERTISED_BY_CONTROLLER)
+        await self.metadata.start(
+            controller_endpoints=await self._endpoints(config.advertised_controller_listeners)
+        )
         self._warn_of_strays()
-        await self._listen()
+        await self._update_limits()  # as the metadata log has them
+        is_unstable = config.unstable_api_versions_enable
+        for listener in config.broker_listeners:
+            advertised = ADVERTISED_WITH_UNSTABLE if is_unstable else ADVERTISED
+            await self._listen(listener, HANDLERS, advertised)
         await self._register()
         await self._heartbeat()
         self._loop = asyncio.get_running_loop()
@@ -299,32 +309,32 @@ class Broker:
         finally:
             self._http.close()
 
-    async def _listen(self) -> None:
+    async def _listen(
+        self, listener: Listener, handlers: tuple[Handler, ...], advertised: Versions
+    ) -> None:
+        """Bind one address. Who connects is read from once all of the broker is there."""
         config = self.config
-        buffers = ReadBuffers(config.queued_max_request_bytes)
-        await self._update_limits()
-        for listener in config.broker_listeners:
-            acceptor = Acceptor(
-                self._runtime,
-                listener.name,
-                Dispatcher(self.services, listener.name, HANDLERS),
-                self._limits,
-                buffers,
-                request_bytes_max=config.socket_request_max_bytes,
-                idle_ms_max=config.connections_max_idle_ms,
-                waiting_max=config.socket_listen_backlog_size,
-                on_room=self._admit,
-            )
-            self._acceptors.append(acceptor)
-            self.listeners[listener.name] = await acceptor.listen(
-                listener.host,
-                listener.port,
-                SocketOptions(
-                    config.socket_listen_backlog_size,
-                    config.socket_receive_buffer_bytes,
-                    config.socket_send_buffer_bytes,
-                ),
-            )
+        acceptor = Acceptor(
+            self._runtime,
+            listener.name,
+            Dispatcher(self.services, listener.name, handlers, advertised),
+            self._limits,
+            self._buffers,
+            request_bytes_max=config.socket_request_max_bytes,
+            idle_ms_max=config.connections_max_idle_ms,
+            waiting_max=config.socket_listen_backlog_size,
+            on_room=self._admit,
+        )
+        self._acceptors.append(acceptor)
+        self.listeners[listener.name] = await acceptor.listen(
+            listener.host,
+            listener.port,
+            SocketOptions(
+                config.socket_listen_backlog_size,
+                config.socket_receive_buffer_bytes,
+                config.socket_send_buffer_bytes,
+            ),
+        )
 
     def _admit(self) -> None:
         for acceptor in self._acceptors:
@@ -340,10 +350,10 @@ class Broker:
             acceptor.close_excess()
         self._admit()
 
-    async def _endpoints(self) -> tuple[RecordEndpoint, ...]:
-        """What clients are told; a port that was left to the kernel is the one it gave."""
+    async def _endpoints(self, advertised: Iterable[Listener]) -> tuple[RecordEndpoint, ...]:
+        """What others are told; a port that was left to the kernel is the one it gave."""
         found = []
-        for listener in self.config.advertised_listeners:
+        for listener in advertised:
             bound = self.listeners.get(listener.name)
             if bound is not None:
                 port = listener.port or bound[1]
@@ -354,7 +364,7 @@ class Broker:
         registration = BrokerRegistration(
             self.broker_id,
             self._runtime.random.uuid4(),
-            await self._endpoints(),
+            await self._endpoints(self.config.advertised_listeners),
             supported_feature_records(),
             self.config.broker_rack,
             tuple(

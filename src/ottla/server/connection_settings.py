@@ -25,7 +25,7 @@ async def limit_settings(
             log.warning("max.connections.per.ip.overrides names %s: %s", host, error)
             continue
         hosts.update(dict.fromkeys(addresses, limit))
-    names = [listener.name for listener in config.broker_listeners]
+    names = [listener.name for listener in config.listeners]
     return LimitSettings(
         ListenerLimits(
             min(config.max_connections, connections_max), config.max_connection_creation_rate
@@ -33,8 +33,8 @@ async def limit_settings(
         config.max_connections_per_ip,
         hosts,
         {name: _listener_limits(config, name) for name in names},
-        # With one listener there is nobody to be protected from.
-        config.inter_broker_listener_name if len(names) > 1 else None,
+        # With one listener for clients there is nobody to be protected from.
+        config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
     )
 
 

@@ -28,6 +28,7 @@ from ottla.server.services import Services
 log = logging.getLogger(__name__)
 
 Fields: TypeAlias = Mapping[str, Any]
+Versions: TypeAlias = Mapping[int, tuple[int, int]]
 
 
 class Call(NamedTuple):
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     client_id: str | None
     client_host: str
     listener: str
+    advertised: Versions  # what this listener offers
     connection: Connection
     header: RequestHeader
     frame: memoryview  # the whole request; it lies there only until the handler returns
@@ -81,16 +83,23 @@ def _refusal(header: RequestHeader, request: Any, error: Exception) -> bytes:
 class Dispatcher:
     """The dispatch of one listener. Satisfies `connection.Dispatch`."""
 
-    def __init__(self, services: Services, listener: str, handlers: tuple[Handler, ...]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        listener: str,
+        handlers: tuple[Handler, ...],
+        advertised: Versions,
+    ) -> None:
         self._services = services
         self._listener = listener
+        self._advertised = advertised
         self._requests = services.metrics.requests
         self._versions = {handler.key: handler.versions for handler in handlers}
         self._routes = {
             (int(handler.key), version): handler.raw or self._raw_of(handler)
             for handler in handlers
             for version in range(handler.versions[0], handler.versions[1] + 1)
-            if version <= services.advertised_versions[handler.key][1]
+            if version <= advertised[handler.key][1]
         }
 
     def __call__(
@@ -122,6 +131,7 @@ class Dispatcher:
                 header.client_id,
                 connection.peer_host,
                 self._listener,
+                self._advertised,
                 connection,
                 header,
                 buffer[header.start : end],

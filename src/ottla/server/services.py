@@ -1,6 +1,5 @@
 """What a handler may reach: the rooms below, already wired for this broker."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -36,7 +35,6 @@ class Services:
     markers: MarkerWriter
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
-    advertised_versions: Mapping[int, tuple[int, int]]
     metrics: Metrics = field(default_factory=Metrics)
     metadata_answers: MetadataAnswers = field(default_factory=MetadataAnswers)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 NODE_ID = 1
-# Nobody connects to the controller of a single node, but Kafka's config wants an address of it.
+# A single node looks for no other controller, but Kafka's config wants an address of one.
 _CONTROLLER_PORT = 1
 
 

@@ -5,16 +5,16 @@ Pure functions of the metadata image; shared by the APIs that describe the clust
 
 from typing import Any
 
-from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, PartitionImage
 from ottla.metadata.topics import check_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 NO_LEADER = -1
 
 
-def endpoint(broker: BrokerImage, listener: str) -> tuple[str, int] | None:
-    """Where clients of `listener` reach this broker."""
-    for one in broker.endpoints:
+def endpoint(node: BrokerImage | ControllerImage, listener: str) -> tuple[str, int] | None:
+    """Where clients of `listener` reach this node."""
+    for one in node.endpoints:
         if one.name == listener:
             return one.host, one.port
     return None
@@ -41,6 +41,17 @@ def broker_fields(image: MetadataImage, listener: str, *, fenced: bool = False) 
                     "is_fenced": broker.fenced,
                 }
             )
+    return found
+
+
+def controller_fields(image: MetadataImage, listener: str) -> list[Any]:
+    """The controllers that this listener's clients can reach."""
+    found = []
+    for controller in image.controllers.values():
+        address = endpoint(controller, listener)
+        if address is not None:
+            host, port = address
+            found.append({"broker_id": controller.controller_id, "host": host, "port": port})
     return found
 
 

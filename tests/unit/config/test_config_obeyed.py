@@ -15,7 +15,6 @@ ROOMS = ("server", "coordinators", "replication", "metadata", "raft", "storage",
 # Obeyed without being an attribute that somebody reads, and where.
 ELSEWHERE = {
     "broker.id": "config/broker.py: the same as node.id",
-    "controller.listener.names": "config/broker.py: which listeners are whose",
     "group.consumer.max.assignment.interval.ms": "config/dynamic.py: bounds of group configs",
     "group.consumer.max.heartbeat.interval.ms": "config/dynamic.py: bounds of group configs",
     "group.consumer.max.session.timeout.ms": "config/dynamic.py: bounds of group configs",
@@ -25,7 +24,6 @@ ELSEWHERE = {
     "internal.metadata.log.segment.bytes": "config/broker.py: metadata_log_segment_bytes",
     "internal.segment.bytes": "config/topic.py: becomes segment_bytes",
     "listener.security.protocol.map": "config/listeners.py: PLAINTEXT is all there is",
-    "listeners": "config/broker.py: broker_listeners and controller_listeners",
     "log.dir": "config/broker.py: log_dirs where those are not given",
     "security.inter.broker.protocol": "config/broker.py: the inter-broker listener's name",
     "unclean.leader.election.enable": "metadata/elections.py: by its name, as metadata has it",

@@ -121,8 +121,8 @@ def test_a_new_cluster_starts_with_the_features_of_the_release(
     async def scenario() -> None:
         format_directory(runtime, str(tmp_path))
         endpoint = RecordEndpoint("CONTROLLER", "127.0.0.1", 21001, 0)
-        node = node_on(runtime, str(tmp_path), controller_endpoints=[endpoint])
-        await node.start()
+        node = node_on(runtime, str(tmp_path))
+        await node.start(controller_endpoints=[endpoint])
         assert node.image.features == RELEASE_FEATURES
         assert node.image.config(4, "") == {"min.insync.replicas": "1"}
         assert node.image.controllers[1].endpoints == (endpoint,)

@@ -15,7 +15,7 @@ from ottla.runtime.simulated.node_world import SimulatedOffload
 from ottla.server.broker import Broker
 from ottla.server.connection import Deferred
 from ottla.server.dispatch import Dispatcher
-from ottla.server.handlers import HANDLERS
+from ottla.server.handlers import ADVERTISED, HANDLERS
 from ottla.server.handlers.describe_configs import RESOURCES_PER_SLICE
 from support.broker_world import with_broker
 from support.sim_client import SimClient
@@ -112,7 +112,7 @@ def test_others_are_served_while_many_resources_are_described() -> None:
         await create(client, names)
         asked = {"resources": [resource(ConfigResourceType.TOPIC, name) for name in names]}
         frame = memoryview(encode_request(ApiKey.DESCRIBE_CONFIGS, 4, 1, "test", asked))
-        dispatch = Dispatcher(broker.services, "PLAINTEXT", HANDLERS)
+        dispatch = Dispatcher(broker.services, "PLAINTEXT", HANDLERS, ADVERTISED)
         header = parse_header(frame, 0, len(frame))
         connection: Any = SimpleNamespace(peer_host="somewhere")
         deferred = dispatch(connection, header, frame, len(frame))

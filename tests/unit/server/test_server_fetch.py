@@ -108,7 +108,7 @@ def test_a_client_that_goes_as_its_records_come_leaves_no_file_in_use(
         client = room.new_client()
         waiting = asyncio.create_task(room.fetch("t", 1, wait_ms=WAIT_MS, client=client))
         await asyncio.sleep(1)
-        connection = next(one for one in room.broker._acceptors[0].connections if one.is_answering)
+        connection = next(one for one in room.broker._acceptors[-1].connections if one.is_answering)
         partition = room.broker.replicas.partitions["t", 0]
         read = PartitionLog.read
 

@@ -110,7 +110,7 @@ def test_the_cleaner_is_not_started_where_it_is_switched_off(
 
 
 def test_a_start_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(node: MetadataNode) -> None:
+    async def hang(node: MetadataNode, **settings: object) -> None:
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(MetadataNode, "start", hang)

@@ -1,6 +1,9 @@
-"""Every API that this broker serves, in the order of its key. ApiVersions is answered from here."""
+"""Every API that is served, in the order of its key. ApiVersions is answered from here.
 
-from ottla.protocol.api import VERSIONS, ApiKey
+A controller's listener serves those of them that Apache Kafka's controllers serve as well.
+"""
+
+from ottla.protocol.api import CONTROLLER_APIS, VERSIONS, ApiKey
 from ottla.server.dispatch import Handler, RawHandle, TypedHandle
 from ottla.server.handlers import (
     add_offsets_to_txn,
@@ -113,7 +116,13 @@ HANDLERS = (
     _typed(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
 )
 
+# A controller's Fetch is of the metadata log, which no other node reads yet.
+CONTROLLER_HANDLERS = tuple(
+    handler for handler in HANDLERS if handler.key in CONTROLLER_APIS - {ApiKey.FETCH}
+)
+
 ADVERTISED = {int(handler.key): VERSIONS[handler.key] for handler in HANDLERS}
+ADVERTISED_BY_CONTROLLER = {int(one.key): VERSIONS[one.key] for one in CONTROLLER_HANDLERS}
 ADVERTISED_WITH_UNSTABLE = {
     **ADVERTISED,
     int(ApiKey.INIT_PRODUCER_ID): INIT_PRODUCER_ID_VERSIONS,

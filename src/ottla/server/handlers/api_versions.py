@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker speaks, and which features the cluster has agreed on.
+"""ApiVersions: what this listener speaks, and which features the cluster has agreed on.
 
 Versions 0 to 4. The table is the handler registry itself, so nothing is advertised that is not
 served. A version above 4 is answered by the dispatcher in version 0 (KIP-511).
@@ -32,7 +32,7 @@ def handle(services: Services, call: Call, request: Any) -> Fields:
         "error_code": ErrorCode.NONE,
         "api_keys": [
             {"api_key": key, "min_version": lowest, "max_version": highest}
-            for key, (lowest, highest) in sorted(services.advertised_versions.items())
+            for key, (lowest, highest) in sorted(call.advertised.items())
         ],
         "supported_features": [
             {"name": name, "min_version": lowest, "max_version": highest}
