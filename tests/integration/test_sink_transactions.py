@@ -195,8 +195,10 @@ def test_a_driver_that_gives_up_says_what_it_knows_of_its_output(
     impatient = {"kafka.default.api.timeout.ms": "1", "kafka.delivery.timeout.ms": "1"}
     broker_of = {"kafka.bootstrap.servers": place.bootstrap, "topic": topic}
     name = f"tx-said-{step.name}-{moment}"
+    patient = QueryPublisher(parse_sink_options(broker_of), name)  # coordinators may have to load
+    patient.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
+    patient.close()
     publisher = QueryPublisher(parse_sink_options({**broker_of, **impatient}), name)
-    publisher.publish(0, lambda: Output([batch(topic, 0, b"0")], 1))
     fault = place.proxy.arm(Fault(step, 1, moment, lambda pid: None, counts=is_any))
     with pytest.raises(SinkError, match=said):
         publisher.publish(1, lambda: Output([batch(topic, 0, b"1")], 1))

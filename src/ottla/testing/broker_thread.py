@@ -74,7 +74,11 @@ class BrokerThread:
         try:
             format_if_needed(mortal.runtime, self._config)
             broker = Broker(mortal.runtime, self._config)
-            await broker.start()
+            try:
+                await broker.start()
+            except BaseException:
+                await broker.stop()  # it may hold listeners and files already
+                raise
             self._loop, self._ending = loop, ending
             self._ready.set_result(dict(broker.listeners))
             if await ending:
