@@ -36,6 +36,7 @@ check: $(STAMP)
 	$(BIN)/python tools/check_seam.py
 	$(BIN)/python tools/generate_config_docs.py --check
 	$(BIN)/python tools/generate_protocol_docs.py --check
+	$(BIN)/python -m compat.page --check
 
 unit: $(STAMP)
 	$(PYTEST) -n 2 tests/unit

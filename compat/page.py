@@ -123,7 +123,10 @@ def main() -> int:
     """Write the page, or with `--check` say whether it is current."""
     text = render(allow_list.load())
     if "--check" in sys.argv[1:]:
-        return 0 if PATH.exists() and PATH.read_text() == text else 1
+        if PATH.exists() and PATH.read_text() == text:
+            return 0
+        print(f"{PATH} is out of date; run: python -m compat.page", file=sys.stderr)
+        return 1
     PATH.write_text(text)
     return 0
 

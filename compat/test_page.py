@@ -5,12 +5,6 @@ from fnmatch import fnmatch
 from compat import allow_list, page, toolchains
 
 
-def test_page_is_current() -> None:
-    assert page.PATH.read_text() == page.render(allow_list.load()), (
-        "run `python -m compat.page` and commit docs/compatibility.md"
-    )
-
-
 def test_listed_steps_of_clients_exist() -> None:
     listed = allow_list.load()
     for client in toolchains.DRIVERS:
