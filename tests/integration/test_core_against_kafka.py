@@ -68,6 +68,13 @@ DELIBERATE = [
         "Ottla's listeners are fixed at start",
     ),
     Deliberate(
+        admin.describe_send_buffer,
+        ".results[1].configs[socket.send.buffer.bytes].value",
+        "102400",
+        "212992",
+        "twice the buffer gets a consumer's megabyte across in fewer turns (docs/adr/0009)",
+    ),
+    Deliberate(
         records.produce_with_unknown_codecs,
         ".responses[{tag}-codecs].partition_responses[0].error_code",
         UNKNOWN_SERVER_ERROR,

@@ -303,7 +303,8 @@ def describe_configs(talk: Talk, version: int) -> None:
     talk.topic("plain", 1, {"retention.ms": "5000", "cleanup.policy": "compact"})
 
     def keep(answer: Any) -> Any:
-        left_out = PLACES | {"listener.security.protocol.map"}  # see describe_listeners
+        # See describe_listeners and describe_send_buffer.
+        left_out = PLACES | {"listener.security.protocol.map", "socket.send.buffer.bytes"}
         return tuple(
             (
                 one.error_code,
@@ -585,11 +586,15 @@ def come_from_the_future(talk: Talk) -> None:
 
 
 def describe_listeners(talk: Talk) -> None:
-    resource = {
-        "resource_type": BROKER,
-        "resource_name": "1",
-        "configuration_keys": ["listener.security.protocol.map"],
-    }
+    _describe_broker_key(talk, "listener.security.protocol.map")
+
+
+def describe_send_buffer(talk: Talk) -> None:
+    _describe_broker_key(talk, "socket.send.buffer.bytes")
+
+
+def _describe_broker_key(talk: Talk, key: str) -> None:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": [key]}
     talk.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
 
 

@@ -237,7 +237,8 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     integer(
         "socket.send.buffer.bytes",
-        102_400,
+        # Twice Apache Kafka's, so that a consumer's next fetch is sent in fewer turns (ADR 9).
+        212_992,
         HIGH,
         "The kernel's send buffer of each connection; -1 leaves it to the system.",
         used=True,
