@@ -13,6 +13,15 @@ from ottla.cli.main import run
 from support.cli_runs import Cli, Done, apache_kafka, ottla, until
 
 
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """Apache Kafka's own classes; what needs them is skipped where they cannot be had."""
+    try:
+        return kafka_jars()
+    except Missing as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(scope="module", params=["ottla", "kafka"])
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -21,10 +30,7 @@ def address(
         with ottla() as found:
             yield found
         return
-    try:
-        kafka_jars()
-    except Missing as reason:
-        pytest.skip(str(reason))
+    request.getfixturevalue("jars")
     with apache_kafka(tmp_path_factory.mktemp("kafka")) as found:
         yield found
 

@@ -1,14 +1,12 @@
 """The tables and parsers against Apache Kafka itself.
 
-Runs where OTTLA_KAFKA_JARS names a directory with the jars of Apache Kafka 4.3.1 and `java` is
-at hand. Each set of exceptions says why Ottla differs; anything else that differs is a defect.
+Each set of exceptions says why Ottla differs; anything else that differs is a defect.
 """
 
 import base64
-import os
 import random
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,11 +26,7 @@ from ottla.config.properties import read, write
 from ottla.config.resource_tables import CLIENT_METRICS_TABLE, GROUP_TABLE
 from ottla.config.topic_table import TOPIC_TABLE
 
-JARS = os.environ.get("OTTLA_KAFKA_JARS")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not JARS or not shutil.which("java"), reason="OTTLA_KAFKA_JARS or java"),
-]
+Ask = Callable[[list[str]], list[str | None]]
 
 TABLES: dict[str, ConfigTable] = {
     "broker": BROKER_TABLE,
@@ -144,23 +138,28 @@ CHANGES: tuple[dict[str, str], ...] = (
 )
 
 
-def ask(questions: list[str]) -> list[str | None]:
+@pytest.fixture
+def ask(jars: Path) -> Ask:
     """Kafka's answers, None for a refusal."""
     oracle = Path(__file__).with_name("KafkaConfigOracle.java")
-    done = subprocess.run(
-        ["java", "-Xmx300m", "-cp", f"{JARS}/*", str(oracle)],
-        input="".join(f"{question}\n" for question in questions),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=True,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("answer ")]
-    assert len(lines) == len(questions), done.stderr
-    return [
-        line.removeprefix("answer OK").lstrip() if line.startswith("answer OK") else None
-        for line in lines
-    ]
+
+    def answers(questions: list[str]) -> list[str | None]:
+        done = subprocess.run(
+            ["java", "-Xmx300m", "-cp", f"{jars}/*", str(oracle)],
+            input="".join(f"{question}\n" for question in questions),
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=True,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("answer ")]
+        assert len(lines) == len(questions), done.stderr
+        return [
+            line.removeprefix("answer OK").lstrip() if line.startswith("answer OK") else None
+            for line in lines
+        ]
+
+    return answers
 
 
 def encoded(text: str) -> str:
@@ -182,7 +181,7 @@ def described(key: ConfigKey) -> str:
     return "|".join((key.name, key.type.name, default, key.importance.name, is_internal, mode))
 
 
-def test_every_key_has_kafkas_type_default_importance_and_update_mode() -> None:
+def test_every_key_has_kafkas_type_default_importance_and_update_mode(ask: Ask) -> None:
     for (name, table), answer in zip(
         TABLES.items(), ask([f"keys {name}" for name in TABLES]), strict=True
     ):
@@ -201,7 +200,7 @@ def test_every_key_has_kafkas_type_default_importance_and_update_mode() -> None:
         assert ours == theirs, name
 
 
-def test_every_value_is_read_or_refused_as_kafka_does() -> None:
+def test_every_value_is_read_or_refused_as_kafka_does(ask: Ask) -> None:
     asked = [
         (name, key, text)
         for name, table in TABLES.items()
@@ -224,7 +223,7 @@ def test_every_value_is_read_or_refused_as_kafka_does() -> None:
     assert differing == []
 
 
-def test_a_node_is_started_or_refused_as_kafka_does() -> None:
+def test_a_node_is_started_or_refused_as_kafka_does(ask: Ask) -> None:
     nodes = [base | change for base in (COMBINED, BROKER, CONTROLLER) for change in CHANGES]
     nodes += [
         {name: text for name, text in COMBINED.items() if name != absent} for absent in COMBINED
@@ -239,7 +238,7 @@ def test_a_node_is_started_or_refused_as_kafka_does() -> None:
         assert is_accepted == (answer is not None), node
 
 
-def test_properties_are_read_as_java_reads_them() -> None:
+def test_properties_are_read_as_java_reads_them(ask: Ask) -> None:
     chosen = random.Random(1)
     alphabet = "ab=: \t\f\\\n\r#!u0041é,"
     texts = ["".join(chosen.choices(alphabet, k=chosen.randrange(40))) for _ in range(3000)]

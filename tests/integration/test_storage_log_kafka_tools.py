@@ -1,12 +1,8 @@
-"""Apache Kafka's own tools read what is written here.
+"""Apache Kafka's own tools read what is written here."""
 
-Runs where Java is installed and OTTLA_KAFKA_JARS names a directory with Kafka's jars.
-"""
-
-import os
 import re
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -21,19 +17,19 @@ from ottla.storage.core.append_origin import AppendOrigin
 from ottla.storage.file_pool import FilePool
 from ottla.storage.recovery import OpenOptions, open_log
 
-JARS = os.environ.get("OTTLA_KAFKA_JARS", "")
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or not Path(JARS).is_dir() or not JARS,
-    reason="needs java, and OTTLA_KAFKA_JARS naming a directory of Kafka's jars",
-)
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
+Dump = Callable[..., str]
 
 
-def _dump(*options: str) -> str:
-    command = ["java", "-Xmx128m", "-cp", f"{JARS}/*", DUMP, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def dump(jars: Path) -> Dump:
+    def call(*options: str) -> str:
+        command = ["java", "-Xmx128m", "-cp", f"{jars}/*", DUMP, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
 
 
 @pytest.fixture
@@ -75,26 +71,28 @@ def directory(tmp_path: Path) -> Path:
     return directory
 
 
-def test_kafka_reads_every_record_and_finds_the_indexes_in_order(directory: Path) -> None:
+def test_kafka_reads_every_record_and_finds_the_indexes_in_order(
+    directory: Path, dump: Dump
+) -> None:
     logs = sorted(directory.glob("*.log"))
     assert len(logs) >= 2
     indexes = [path.with_suffix(suffix) for path in logs for suffix in (".index", ".timeindex")]
     files = ",".join(map(str, [*logs, *indexes]))
-    text = _dump("--deep-iteration", "--print-data-log", "--files", files)
+    text = dump("--deep-iteration", "--print-data-log", "--files", files)
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", text, re.MULTILINE)]
     assert offsets == list(range(40 * 3 + 1))
     assert "isvalid: false" not in text
     assert "endTxnMarker: ABORT coordinatorEpoch: 2" in text
     for complaint in ("Mismatches", "Non-consecutive", "mismatch", "rror"):
         assert complaint not in text
-    checked = _dump("--index-sanity-check", "--files", ",".join(map(str, indexes)))
+    checked = dump("--index-sanity-check", "--files", ",".join(map(str, indexes)))
     assert len(re.findall(r"passed sanity check|is empty", checked)) == len(indexes), checked
     assert checked.count("passed sanity check") > len(logs)
 
 
-def test_kafka_reads_the_snapshots_and_the_aborted_transaction(directory: Path) -> None:
+def test_kafka_reads_the_snapshots_and_the_aborted_transaction(directory: Path, dump: Dump) -> None:
     files = [*sorted(directory.glob("*.snapshot")), *directory.glob("*.txnindex")]
-    text = _dump("--files", ",".join(map(str, files)))
+    text = dump("--files", ",".join(map(str, files)))
     newest = [line for line in text.splitlines() if "producerId: 7 " in line]
     assert "producerEpoch: 0" in newest[-1] or "producerEpoch: 0" in newest[0]
     assert "lastSequence: 59" in text
