@@ -219,14 +219,16 @@ def _write(
 ) -> TaskOutput:
     from ottla.spark.sink_task import produce_rows, stage_rows  # numpy and Arrow: for tasks only
 
-    settle()
+    staged = None
     if stage is None:
         produce_rows(options, rows)
-        return TaskOutput(owner, None)
-    check_token(stage, token)
-    context = _task_context()
-    name = f"{context.partitionId()}-{context.taskAttemptId()}-{secrets.token_hex(4)}"
-    return TaskOutput(owner, stage_rows(options, stage / owner / batch_id, name, rows))
+    else:
+        check_token(stage, token)
+        context = _task_context()
+        name = f"{context.partitionId()}-{context.taskAttemptId()}-{secrets.token_hex(4)}"
+        staged = stage_rows(options, stage / owner / batch_id, name, rows)
+    settle()  # now that the kernels are loaded too
+    return TaskOutput(owner, staged)
 
 
 def _publish(
@@ -243,6 +245,7 @@ def _publish(
         return Output(batches, sum(output.records for output in staged))
 
     publisher.publish(batch_id, read)
+    settle()
 
 
 def _outputs_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
