@@ -52,7 +52,9 @@ TEXTS = (
 
 # Keys whose default is not Kafka's: (Kafka's, Ottla's), both held to.
 OTHER_DEFAULTS = {
-    "socket.send.buffer.bytes": ("102400", "212992"),  # docs/adr/0009-send-buffer.md
+    # docs/adr/0009-socket-buffers.md
+    "socket.receive.buffer.bytes": ("102400", "-1"),
+    "socket.send.buffer.bytes": ("102400", "212992"),
 }
 
 COMBINED = {

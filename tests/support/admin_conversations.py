@@ -20,6 +20,14 @@ PLACES = frozenset(
         "log.dirs",
     )
 )
+# Compared one by one: see describe_listeners and those behind it.
+TOLD_APART = frozenset(
+    (
+        "listener.security.protocol.map",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+    )
+)
 
 
 def ask_api_versions(talk: Talk, version: int, shared: frozenset[int]) -> None:
@@ -303,8 +311,7 @@ def describe_configs(talk: Talk, version: int) -> None:
     talk.topic("plain", 1, {"retention.ms": "5000", "cleanup.policy": "compact"})
 
     def keep(answer: Any) -> Any:
-        # See describe_listeners and describe_send_buffer.
-        left_out = PLACES | {"listener.security.protocol.map", "socket.send.buffer.bytes"}
+        left_out = PLACES | TOLD_APART
         return tuple(
             (
                 one.error_code,
@@ -587,6 +594,10 @@ def come_from_the_future(talk: Talk) -> None:
 
 def describe_listeners(talk: Talk) -> None:
     _describe_broker_key(talk, "listener.security.protocol.map")
+
+
+def describe_receive_buffer(talk: Talk) -> None:
+    _describe_broker_key(talk, "socket.receive.buffer.bytes")
 
 
 def describe_send_buffer(talk: Talk) -> None:

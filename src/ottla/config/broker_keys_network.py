@@ -222,7 +222,8 @@ NETWORK_KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     integer(
         "socket.receive.buffer.bytes",
-        102_400,
+        # Not Apache Kafka's 102,400: large requests would come in many small turns (ADR 9).
+        -1,
         HIGH,
         "The kernel's receive buffer of each connection; -1 leaves it to the system.",
         used=True,
