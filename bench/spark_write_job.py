@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import wire
+from bench.run import settle_memory
 from bench.spark_write import PARTITIONS, SIZES
 
 SETTINGS = {
@@ -32,6 +33,7 @@ SETTINGS = {
 }
 
 
+FILES = 2  # that rows go into: what is staged, and the log
 STREAM_BATCHES = 4  # after the first, in which workers start and connect
 
 
@@ -78,6 +80,7 @@ def compare(spark: Any, bootstrap: str, rounds: int) -> dict[str, Any]:
                 for name in formats:
                     topic = f"{kind}-{size}-{name}-{number}"
                     create_topic(bootstrap, topic)
+                    settle_memory(Path.cwd(), FILES * records * size)
                     took = _write(spark, kind, name, bootstrap, topic, records, size)
                     if number:
                         found[name].append(records / took / 1e6)
