@@ -165,7 +165,7 @@ GOALS: dict[str, Goal] = {
     "streaming read, 100 B": at_least(2.0),
     "streaming read, 1 KB": at_least(1.5),
     ONE_RECORD: at_most(0.6),
-    STEADY: at_most(0.6),
+    # None for STEADY: Spark by itself (FLOOR) takes more than 0.6 of what its own connector takes.
 }
 
 
