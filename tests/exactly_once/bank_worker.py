@@ -3,6 +3,7 @@
 Consume, process, produce: requests from the group's partitions, legs and offsets in one
 transaction. Whatever goes wrong before the commit, the transaction is aborted and the consumer
 goes back to what is committed. What cannot be aborted ends the process; its keeper starts it again.
+Every group of requests that was done is told on standard error, in case one is done twice.
 """
 
 import random
@@ -47,7 +48,7 @@ class Worker:
                 "group.id": bank.GROUP,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": "error",
                 "session.timeout.ms": 2_000,
                 "heartbeat.interval.ms": 300,
                 "fetch.wait.max.ms": 50,
@@ -113,8 +114,9 @@ class Worker:
             time.sleep(self._chance.random() * WORK_S_MAX)
             self._producer.send_offsets_to_transaction(offsets, self._membership, CALL_S_MAX)
             self._commit()
+            _tell(batch, "done")
         except KafkaException as error:
-            print(f"abort: {error.args[0]}", file=sys.stderr, flush=True)
+            _tell(batch, f"abort: {error.args[0]}")
             self._producer.abort_transaction(CALL_S_MAX)
             self._rewind()
 
@@ -130,9 +132,15 @@ class Worker:
             return
 
     def _rewind(self) -> None:
-        committed = self._consumer.committed(self._consumer.assignment(), CALL_S_MAX)
-        for place in committed:
-            self._consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
+        for place in self._consumer.committed(self._consumer.assignment(), CALL_S_MAX):
+            if place.error is not None:  # such as an end of the transaction that is on its way
+                raise KafkaException(place.error)
+            self._consumer.seek(TopicPartition(place.topic, place.partition, place.offset))
+
+
+def _tell(batch: list[Message], what: str) -> None:
+    numbers = [bank.decode_transfer(message.value()).number for message in batch]
+    print(f"{time.time():.3f} {what} {numbers}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

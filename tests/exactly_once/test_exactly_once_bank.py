@@ -7,6 +7,7 @@ OTTLA_HISTORY_BROKER=kafka which broker.
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -31,11 +32,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from exactly_once import bank
-from exactly_once.bank import Books, Transfer
+from exactly_once.bank import Books, Leg, Transfer
 from exactly_once.clients import KEEP_BROKERS
 from exactly_once.conftest import Report
 from exactly_once.run import OVERRIDES, SMALL_JVM, TOPIC_CONFIG
 from exactly_once.stable import await_stable
+from ottla.protocol.batches import iter_batches, iter_records, parse_control_key
+from ottla.protocol.ids import Offset
+from ottla.storage.core.transaction_index import TransactionIndex
 
 SECONDS = float(os.environ.get("OTTLA_BANK_S", "45"))
 SEED = int(os.environ.get("OTTLA_SEED", "1"))
@@ -197,7 +201,18 @@ class Staff:
             for path in self._folder.glob("worker-*.log")
             for line in path.read_text(errors="replace").splitlines()
         ]
-        return Counter(line[:150] for line in lines if "KafkaError{" in line)
+        errors = [line[line.index("KafkaError{") :] for line in lines if "KafkaError{" in line]
+        return Counter(line[:150] for line in errors)
+
+    def told_of(self, number: int) -> list[str]:
+        """What workers said of one transfer."""
+        told = re.compile(rf"[\[ ]{number}[,\]]")
+        return [
+            f"{path.stem}: {line}"
+            for path in sorted(self._folder.glob("worker-*.log"))
+            for line in path.read_text(errors="replace").splitlines()
+            if told.search(line)
+        ]
 
 
 class Misfortune:
@@ -242,13 +257,28 @@ class Misfortune:
 
 
 def _open_bank(bootstrap: str) -> AdminClient:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **KEEP_BROKERS, "log_level": 0})
     topics = [
         NewTopic(name, count, 1, config=TOPIC_CONFIG) for name, count in bank.PARTITIONS.items()
     ]
     for future in admin.create_topics(topics).values():
         future.result(30)
+    _commit_beginnings(admin)
     return admin
+
+
+def _commit_beginnings(admin: AdminClient) -> None:
+    """Whoever comes to a partition finds where to go on: none has a reason to start anew."""
+    places = [TopicPartition(bank.REQUESTS, p, 0) for p in range(bank.PARTITIONS[bank.REQUESTS])]
+    group = ConsumerGroupTopicPartitions(bank.GROUP, places)
+    deadline = time.monotonic() + DRAIN_S_MAX
+    while True:  # the group's coordinator may not be there yet
+        done = admin.alter_consumer_group_offsets([group])[bank.GROUP].result(30)
+        errors = [place.error for place in done.topic_partitions if place.error is not None]
+        if not errors:
+            return
+        assert time.monotonic() < deadline, errors
+        time.sleep(0.1)
 
 
 def _remaining(admin: AdminClient) -> int:
@@ -288,6 +318,30 @@ def _read_all(bootstrap: str, topic: str) -> Books:
             else:
                 raise KafkaException(error)
     return books
+
+
+def _story(leg: Leg, broker: BrokerProcess, staff: Staff) -> list[str]:
+    """Where a leg lies that was written twice, how each of its transactions ended, and by whom."""
+    lines = [f"{leg}:", *staff.told_of(leg.number)]
+    directory = broker.data / f"{bank.LEDGER}-{leg.ledger_partition}"
+    open_ones: dict[int, str] = {}
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        for at, header in iter_batches(data):
+            who = f"producer {header.producer_id} epoch {header.producer_epoch}"
+            for record in iter_records(data[at : at + header.size_bytes]):
+                if not header.is_control:
+                    if record.value == leg.encode():
+                        open_ones[header.producer_id] = f"{header.base_offset} in {path.name}"
+                elif header.producer_id in open_ones:
+                    end = parse_control_key(record.key)
+                    begun = open_ones.pop(header.producer_id)
+                    lines.append(f"{begun}, {who}: {end} at {header.base_offset} in {path.name}")
+    lines += [f"{where}: open" for where in open_ones.values()]
+    for path in sorted(directory.glob("*.txnindex")):
+        index = TransactionIndex(Offset(int(path.stem)), path.read_bytes())
+        lines += [f"{path.name}: {one}" for one in index.transactions]
+    return lines
 
 
 def _join(*threads: threading.Thread) -> None:
@@ -348,7 +402,9 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
         }
         said = [f"  {count:>5} {line}" for line, count in staff.said().most_common(12)]
         first = f"seed {SEED}, {SECONDS:.0f} s: {facts}"
-        report(f"bank-{BROKER}-{SEED}", "\n".join([first, *said]))
+        twice = sorted(leg for leg, count in ledger.legs.items() if count > 1)[:1]
+        stories = [line for leg in twice for line in _story(leg, broker, staff)]
+        report(f"bank-{BROKER}-{SEED}", "\n".join([first, *said, *stories]))
     assert misfortune.failure is None, misfortune.failure
     assert auditor.failure is None, auditor.failure
     assert not auditor.complaints, auditor.complaints[:20]
