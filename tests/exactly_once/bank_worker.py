@@ -48,6 +48,8 @@ class Worker:
                 "group.id": bank.GROUP,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
+                # Never "earliest": librdkafka 2.16 takes an offset that an open transaction is
+                # about to move for none at all when its assignment changes meanwhile.
                 "auto.offset.reset": "error",
                 "session.timeout.ms": 2_000,
                 "heartbeat.interval.ms": 300,
