@@ -237,5 +237,5 @@ def _java_loads(
             is_slow=True,
             bytes_written=written,
         ),
-        Load(f"{consumer} {kind}", "java", figures, consume, fill, is_slow=True),
+        Load(f"{consumer} {kind}", "java", figures, consume, fill),
     ]
