@@ -130,6 +130,39 @@ class Auditor:
                     return
 
 
+class Bookmarks:
+    """Asks for the group's offsets all the time: none may be lost or go back.
+
+    Workers alone would not tell: one that is told of no offset ends, and is replaced.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.looks = 0
+        self.complaints: list[str] = []
+        self._admin = _admin(bootstrap)
+        self._before = dict.fromkeys(range(bank.PARTITIONS[bank.REQUESTS]), 0)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(0.05):
+            try:
+                offsets = committed(self._admin)
+            except (KafkaException, TimeoutError):
+                continue  # the broker is away, or its coordinator is not ready
+            self.looks += 1
+            for place in offsets:
+                if place.error is None and place.offset < self._before[place.partition]:
+                    self.complaints.append(f"{place}, after {self._before[place.partition]}")
+                self._before[place.partition] = max(place.offset, self._before[place.partition])
+
+
+def committed(admin: AdminClient) -> list[TopicPartition]:
+    """Where the group goes on, as far as transactions that have ended say."""
+    places = [TopicPartition(bank.REQUESTS, p) for p in range(bank.PARTITIONS[bank.REQUESTS])]
+    group = ConsumerGroupTopicPartitions(bank.GROUP, places)
+    found = admin.list_consumer_group_offsets([group])[bank.GROUP].result(20)
+    return list(found.topic_partitions)
+
+
 @contextlib.contextmanager
 def reader(bootstrap: str) -> Iterator[Consumer]:
     consumer = Consumer(
@@ -256,8 +289,19 @@ class Misfortune:
         self.counts[what] += 1
 
 
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.max.ms": 300,
+            **KEEP_BROKERS,
+            "log_level": 0,
+        }
+    )
+
+
 def _open_bank(bootstrap: str) -> AdminClient:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **KEEP_BROKERS, "log_level": 0})
+    admin = _admin(bootstrap)
     topics = [
         NewTopic(name, count, 1, config=TOPIC_CONFIG) for name, count in bank.PARTITIONS.items()
     ]
@@ -285,9 +329,7 @@ def _remaining(admin: AdminClient) -> int:
     """Requests whose offsets are not committed yet."""
     places = [TopicPartition(bank.REQUESTS, p) for p in range(bank.PARTITIONS[bank.REQUESTS])]
     ends = admin.list_offsets({place: OffsetSpec.latest() for place in places})
-    group = ConsumerGroupTopicPartitions(bank.GROUP, places)
-    committed = admin.list_consumer_group_offsets([group])[bank.GROUP].result(20)
-    done: int = sum(max(place.offset, 0) for place in committed.topic_partitions)
+    done: int = sum(max(place.offset, 0) for place in committed(admin))
     total: int = sum(future.result(20).offset for future in ends.values())
     return total - done
 
@@ -371,8 +413,11 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
         working = [
             threading.Thread(target=one.run, args=(stop,)) for one in (customers, misfortune)
         ]
-        auditing = threading.Thread(target=auditor.run, args=(closed,))
-        for thread in (*working, auditing):
+        bookmarks = Bookmarks(broker.bootstrap)
+        watching = [
+            threading.Thread(target=one.run, args=(closed,)) for one in (auditor, bookmarks)
+        ]
+        for thread in (*working, *watching):
             thread.start()
         try:
             stop.wait(SECONDS)
@@ -388,13 +433,14 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
             before_last = auditor.audits
         finally:
             closed.set()
-            _join(auditing)
+            _join(*watching)
         ledger, book = (_read_all(broker.bootstrap, topic) for topic in (bank.LEDGER, bank.BOOK))
         facts: dict[str, Any] = {
             "transfers": len(customers.asked),
             "acknowledged": len(customers.acknowledged),
             "refused": dict(customers.refused),
             "audits": before_last,
+            "looks at offsets": bookmarks.looks,
             "faults": dict(misfortune.counts),
             "workers replaced": staff.replaced,
             "left undone": left,
@@ -408,6 +454,8 @@ def test_no_money_is_lost_or_made_when_broker_and_workers_are_killed(
     assert misfortune.failure is None, misfortune.failure
     assert auditor.failure is None, auditor.failure
     assert not auditor.complaints, auditor.complaints[:20]
+    assert not bookmarks.complaints, bookmarks.complaints[:20]
+    assert bookmarks.looks >= AUDITS_MIN
     assert not left, f"{left} requests are not done after {DRAIN_S_MAX:.0f} s"
     assert not held, f"transactions that never ended hold back {held}"
     assert not ledger.complaints_at_the_end(customers.asked, customers.acknowledged)
